@@ -1,0 +1,215 @@
+"""Number series in, verdict out. Knows nothing of torch, memory or findings but their numbers.
+
+Growth is looked for in the minima of equal blocks, not in the readings: the minimum of a block longer than any period
+of the loop is the floor to which memory falls back, whatever it peaks at in between. Five blocks in a row must each
+rise; trend tests (least squares, Mann-Kendall, CUSUM) accuse warm-up, caches and gc sawtooth in 16 to 100 % of
+simulated healthy series, block minima in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leakhunter.findings import Verdict
+
+# Five minima, four rises: fewer accuse random walks, eight or more lose slow leaks in noise.
+BLOCKS = 5
+# Growth whose second half is this much slower than its first will stop by itself.
+SLOWDOWN = 2 / 3
+# The weakest rise of a steady leak is near the mean rise, also of a staircase met by longer blocks; chance is not.
+EVENNESS = 0.3
+# Readings kept for judging: the longest block is a fifth of this.
+KEEP = 5 * 512
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """Growth in five blocks in a row: ``rate`` units per step since ``since``, in blocks of ``block`` steps."""
+
+    rate: float
+    since: int
+    block: int
+
+
+class Trend:
+    """The latest readings of one quantity, judged as they come in.
+
+    Args:
+        beat: Steps between two readings.
+        block: Steps in the shortest block.
+        floor: Growth per step that is ignored.
+        least: Growth over five blocks that is ignored.
+    """
+
+    def __init__(self, beat: int, block: int, floor: float, least: float) -> None:
+        self.beat = beat
+        self.floor = floor
+        self.least = least
+        self.readings: list[float] = []
+        self.steps: list[int] = []
+        # A block of one reading has no floor to fall back to.
+        self._shortest = max(-(-block // beat), 2 if beat > 1 else 1)
+        self._taken = 0
+
+    def add(self, step: int, reading: float) -> None:
+        """Take a reading."""
+        self.readings.append(reading)
+        self.steps.append(step)
+        self._taken += 1
+        if len(self.readings) > 2 * KEEP:
+            del self.readings[:KEEP]
+            del self.steps[:KEEP]
+
+    def clear(self, block: int = 1) -> None:
+        """Forget the readings, and from now on use no block shorter than ``block`` steps."""
+        self.readings.clear()
+        self.steps.clear()
+        self._taken = 0
+        self._shortest = max(self._shortest, -(-block // self.beat))
+
+    def suspicion(self) -> Suspicion | None:
+        """Growth that ends at the last reading, looked for in every block length that is due now."""
+        count = len(self.readings)
+        length = self._shortest
+        while length * BLOCKS <= count:
+            # Each length is tried once in its own time, so the cost per step does not depend on their number.
+            if self._taken % length == 0:
+                found = self._grows(length)
+                if found is not None:
+                    return found
+            length = longer(length)
+        return None
+
+    def _grows(self, length: int) -> Suspicion | None:
+        readings = self.readings
+        first = len(readings) - BLOCKS * length
+        if readings[-1] - readings[first] < self.least:
+            return None
+        minima = block_minima(readings[first:], length)
+        steps = length * self.beat
+        if not steady(minima, self.floor * steps, self.least):
+            return None
+        return Suspicion((minima[-1] - minima[0]) / ((BLOCKS - 1) * steps), self.steps[first], steps)
+
+
+def longer(length: int) -> int:
+    """The next block length to try: 1 2 3, then 4 5 6 8 10 12 16 20 24 ..., so that some length fits any period."""
+    if length < 4:
+        return length + 1
+    unit = 1 << (length.bit_length() - 3)
+    return length + unit if length < 6 * unit else 8 * unit
+
+
+def block_minima(readings: Sequence[float], length: int) -> list[float]:
+    """The minimum of each whole block of ``length`` readings."""
+    return [min(readings[i : i + length]) for i in range(0, len(readings) - length + 1, length)]
+
+
+def steady(minima: Sequence[float], gate: float, least: float) -> bool:
+    """Whether every minimum lies above the one before by ``gate`` and the rises are even and not slowing down."""
+    rises = [after - before for before, after in zip(minima, minima[1:], strict=False)]
+    total = minima[-1] - minima[0]
+    weakest = min(rises)
+    return (
+        weakest > 0
+        and weakest >= gate
+        and total >= least
+        and weakest >= EVENNESS * total / len(rises)
+        and not slows(rises)
+    )
+
+
+def slows(rises: Sequence[float]) -> bool:
+    """Whether the mean rise of the second half is at most two thirds of that of the first."""
+    half = len(rises) // 2
+    first, second = sum(rises[:half]) / half, sum(rises[-half:]) / half
+    return second <= SLOWDOWN * first
+
+
+def judge(steps: Sequence[int], readings: Sequence[float], floor: float, least: float) -> Verdict:
+    """What a whole series shows, warm-up already left out.
+
+    Args:
+        steps: When each reading was taken.
+        readings: Their values, in any unit.
+        floor: Growth per step that counts as none.
+        least: Total growth that counts as none.
+    """
+    count = len(readings)
+    if count < 2 * BLOCKS:
+        return Verdict("inconclusive", since=steps[0] if steps else 0)
+    # Growth may have begun late: look at the whole, then at ever shorter ends of it.
+    start = 0
+    while count - start >= 2 * BLOCKS:
+        verdict = _judge_end(steps[start:], readings[start:], floor, least)
+        if verdict.kind in ("growing", "saturating"):
+            return verdict
+        start += max(1, (count - start) // 2)
+    spread = max(readings) - min(readings)
+    if spread < max(least, floor * (steps[-1] - steps[0])):
+        return Verdict("flat", since=steps[0])
+    period = sawtooth_period(steps, readings)
+    if period:
+        return Verdict("sawtooth", since=steps[0], period=period)
+    if _is_step(readings, least):
+        return Verdict("stepped", since=steps[0])
+    minima = block_minima(readings, count // BLOCKS)
+    if minima[-1] - minima[0] < max(least, floor * (steps[-1] - steps[0])):
+        return Verdict("flat", since=steps[0])
+    return Verdict("inconclusive", since=steps[0])
+
+
+def _judge_end(steps: Sequence[int], readings: Sequence[float], floor: float, least: float) -> Verdict:
+    length = len(readings) // BLOCKS
+    first = len(readings) - BLOCKS * length
+    minima = block_minima(readings[first:], length)
+    span = (steps[-1] - steps[first]) / (len(readings) - first - 1) * length
+    rises = [after - before for before, after in zip(minima, minima[1:], strict=False)]
+    rate = (minima[-1] - minima[0]) / (span * (BLOCKS - 1))
+    if min(rises) <= 0 or min(rises) < floor * span or minima[-1] - minima[0] < least:
+        return Verdict("flat", since=steps[first])
+    if slows(rises):
+        return Verdict("saturating", rate, steps[first])
+    if min(rises) < EVENNESS * sum(rises) / len(rises):
+        return Verdict("flat", since=steps[first])
+    return Verdict("growing", rate, steps[first])
+
+
+def sawtooth_period(steps: Sequence[int], readings: Sequence[float]) -> int:
+    """The median distance of the drops by more than half the spread, in steps; 0 when there are fewer than two."""
+    low, high = min(readings), max(readings)
+    drops = []
+    peak = readings[0]
+    for step, reading in zip(steps, readings, strict=True):
+        peak = max(peak, reading)
+        if peak - reading > (high - low) / 2:
+            drops.append(step)
+            peak = reading
+    if len(drops) < 2:
+        return 0
+    gaps = sorted(after - before for before, after in zip(drops, drops[1:], strict=False))
+    return gaps[len(gaps) // 2]
+
+
+def _is_step(readings: Sequence[float], least: float) -> bool:
+    """Whether most of the change lies between two neighbouring readings and the rest is level."""
+    jumps = [after - before for before, after in zip(readings, readings[1:], strict=False)]
+    total = readings[-1] - readings[0]
+    return total >= least and max(jumps) >= 0.8 * total
+
+
+def stopped(steps: Sequence[int], readings: Sequence[float], since: int, rate: float, patience: int) -> bool:
+    """Whether growth of ``rate`` per step, seen at ``since``, is over.
+
+    It is when the minimum of the last ``patience`` steps lies less than a quarter of the expected growth above the
+    minimum of the ``patience`` steps before them, or when half of what ``patience`` steps add was given back.
+    """
+    if not steps or steps[-1] - since < patience:
+        return False
+    end = steps[-1]
+    last = [r for s, r in zip(steps, readings, strict=True) if s > end - patience]
+    before = [r for s, r in zip(steps, readings, strict=True) if end - 2 * patience < s <= end - patience]
+    if not last or not before:
+        return False
+    return min(last) - min(before) < 0.25 * rate * patience

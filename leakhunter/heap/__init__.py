@@ -1,0 +1,1 @@
+"""One graph over Python objects, autograd nodes and storages."""

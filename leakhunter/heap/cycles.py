@@ -1,0 +1,263 @@
+"""Garbage without running gc: which objects nothing reaches, in which cycles, and whether gc can ever free them.
+
+**gc-pending** garbage is what ``gc.collect()`` would free. **Stranded** garbage it never frees: C++ holds a reference
+whose origin gc does not see, so gc takes the object for used, while every holder lies in the cycle itself.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from leakhunter.heap import labels
+from leakhunter.heap.graph import Bools, Heap, Ints, Storage
+from leakhunter.heap.labels import Edge
+from leakhunter.heap.paths import Paths, Route, generalise, reachable, sparse
+from leakhunter.origin import is_user_module
+
+# More components than this are not put into words; those left out are alike in practice.
+MOST_CYCLES = 400
+# Start points tried for the shortest cycle of a component.
+TRIES = 6
+
+
+@dataclass
+class Garbage:
+    """Cycles of one shape: ``count`` hold storages born in the window, ``all_count`` there are in all."""
+
+    state: str
+    route: Route
+    closes: tuple[str, ...]
+    sample: list[int]
+    count: int = 0
+    storages: list[int] = field(default_factory=list)
+    all_count: int = 0
+    all_bytes: int = 0
+    oldest: bool = False
+
+
+def settle_hooks(heap: Heap, held: Bools, edges: Bools) -> Bools:
+    """``held`` less the hook dicts that only the graph's own nodes can hold, with those references added.
+
+    C++ keeps the dict of a node's or tensor's hooks and shows it to nobody. A dict that looks like one, that C++
+    alone holds, and from which a node or tensor is reached that nothing else reaches, is taken to be that node's.
+    """
+    candidates = [node for node in np.flatnonzero(held).tolist() if _is_hook_dict(heap, node)]
+    if not candidates:
+        return held
+    others = held.copy()
+    others[candidates] = False
+    reached = reachable(heap, others, edges)
+    graph = sparse(heap, edges)
+    for node in candidates:
+        if reached[node]:
+            others[node] = held[node]
+            continue
+        owner = _hook_owner(heap, graph, node, reached)
+        if owner < 0:
+            others[node] = True
+        else:
+            heap.link(owner, node, "hooks")
+    heap.seal()
+    return others
+
+
+def _is_hook_dict(heap: Heap, node: int) -> bool:
+    thing = heap.objects[node]
+    if type(thing) is not collections.OrderedDict or heap.external[node] - heap.explained.get(node, 0) != 1:
+        return False
+    return bool(thing) and all(type(key) is int for key in dict.keys(thing))
+
+
+def _hook_owner(heap: Heap, graph: Any, node: int, reached: Bools) -> int:
+    """The nearest tensor that refers to the dict, else the nearest autograd node that the hooks lead to."""
+    seen, pending = {node}, deque([node])
+    nearest = -1
+    while pending:
+        current = pending.popleft()
+        for target in graph.indices[graph.indptr[current] : graph.indptr[current + 1]].tolist():
+            if target in seen or reached[target]:
+                continue
+            seen.add(target)
+            pending.append(target)
+            thing = heap.objects[target]
+            if isinstance(thing, torch.Tensor):
+                if node in graph.indices[graph.indptr[target] : graph.indptr[target + 1]]:
+                    return target
+            elif nearest < 0 and target in heap.sequence:
+                nearest = target
+    return nearest
+
+
+def find(
+    heap: Heap, reached: Bools, edges: Bools, fresh: Sequence[int], paths: Paths, storages: dict[int, Storage]
+) -> list[Garbage]:
+    """The cycles that keep ``fresh`` storages, grouped by shape, most bytes first."""
+    if not fresh:
+        return []
+    inside = edges & ~reached[heap.sources] & ~reached[heap.targets]
+    component, cyclic = components(heap, inside)
+    owner = _owners(heap, inside, cyclic)
+    lost = [node for node in storages if not reached[node]]
+    by_component: dict[int, list[int]] = defaultdict(list)
+    sample: dict[int, list[int]] = {}
+    for node in lost:
+        path = owner(node)
+        if path is not None:
+            label = int(component[path[0]])
+            by_component[label].append(node)
+            if label not in sample or len(path) < len(sample[label]):
+                sample[label] = path
+    seen_by_gc = _seen_by_gc(heap)
+    oldest = _oldest_generation(heap)
+    new = set(fresh)
+    groups: dict[Any, Garbage] = {}
+    members = _members(component, by_component)
+    for label in sorted(by_component, key=lambda c: -sum(storages[n].bytes for n in by_component[c]))[:MOST_CYCLES]:
+        nodes = members[label]
+        route = shortest_cycle(heap, inside, nodes, paths)
+        if route is None:
+            continue
+        stranded = bool(seen_by_gc[nodes].any())
+        group = groups.setdefault(
+            (route[0].key, stranded),
+            Garbage("stranded" if stranded else "gc-pending", route[0], route[1], sample[label]),
+        )
+        fresh_here = [node for node in by_component[label] if node in new]
+        group.all_count += 1
+        group.all_bytes += sum(storages[node].bytes for node in by_component[label])
+        group.oldest = group.oldest or bool(oldest[nodes].any())
+        if fresh_here:
+            group.count += 1
+            group.storages += fresh_here
+    return [group for group in groups.values() if group.storages]
+
+
+def components(heap: Heap, edges: Bools) -> tuple[Ints, Bools]:
+    """The strongly connected component of each node over ``edges``, and which nodes lie on a cycle."""
+    from scipy.sparse.csgraph import connected_components
+
+    _, component = connected_components(sparse(heap, edges), directed=True, connection="strong")
+    component = component[: heap.size].astype(np.int64)
+    large = np.bincount(component) > 1
+    cyclic: Bools = large[component]
+    loops = edges & (heap.sources == heap.targets)
+    cyclic[heap.sources[loops]] = True
+    return component, cyclic
+
+
+def _owners(heap: Heap, edges: Bools, cyclic: Bools) -> Any:
+    """A function from a node to the path that leads to it from the nearest node on a cycle."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    graph = sparse(heap, edges, np.flatnonzero(cyclic).tolist())
+    _, before = breadth_first_order(graph, heap.size, return_predecessors=True)
+
+    def owner(node: int) -> list[int] | None:
+        path = [node]
+        while before[node] != heap.size:
+            node = int(before[node])
+            if node < 0:
+                return None
+            path.append(node)
+        return path[::-1]
+
+    return owner
+
+
+def _members(component: Ints, wanted: Any) -> dict[int, list[int]]:
+    labels_wanted = np.array(sorted(wanted), np.int64)
+    members: dict[int, list[int]] = {int(label): [] for label in labels_wanted}
+    for node in np.flatnonzero(np.isin(component, labels_wanted)).tolist():
+        members[int(component[node])].append(node)
+    return members
+
+
+def _seen_by_gc(heap: Heap) -> Bools:
+    """Nodes that gc takes for used: reached, over references that gc follows, from one it cannot account for."""
+    visible = ~heap.ours[heap.sources]
+    visible[heap.hidden_from :] = False
+    return reachable(heap, heap.external > 0, visible)
+
+
+def _oldest_generation(heap: Heap) -> Bools:
+    """Nodes that only a full collection looks at."""
+    old: Bools = np.zeros(heap.size, bool)
+    listed = gc.get_objects(generation=2)
+    ids = np.sort(np.fromiter(map(id, listed), np.int64, len(listed)))
+    del listed
+    mine = np.fromiter(map(id, heap.objects[: heap.tracked]), np.int64, heap.tracked)
+    if len(ids):
+        position = np.minimum(np.searchsorted(ids, mine), len(ids) - 1)
+        old[: heap.tracked] = ids[position] == mine
+    return old
+
+
+def shortest_cycle(
+    heap: Heap, edges: Bools, nodes: Sequence[int], paths: Paths
+) -> tuple[Route, tuple[str, ...]] | None:
+    """The cycle of a component that is easiest to understand, and its references that gc does not see."""
+    inside = set(nodes)
+    following = _following(heap, edges, inside)
+    best: list[int] | None = None
+    for start in sorted(nodes, key=lambda node: _preference(heap, node))[:TRIES]:
+        cycle = _cycle_through(start, following)
+        if cycle is not None and (best is None or len(cycle) < len(best)):
+            best = cycle
+    if best is None:
+        return None
+    links = [labels.describe(heap.objects[best[0]], Edge("cycle", ""))]
+    for position in range(1, len(best)):
+        before = best[position - 2] if position > 1 else best[-2]
+        edge = paths.edge(before, best[position - 1], best[position])
+        links.append(labels.describe(heap.objects[best[position]], edge))
+    hidden = tuple(
+        heap.labels[pair] for pair in zip(best, best[1:], strict=False) if pair in heap.labels
+    )
+    return generalise(links), hidden
+
+
+def _following(heap: Heap, edges: Bools, inside: set[int]) -> dict[int, list[int]]:
+    wanted = np.zeros(heap.size, bool)
+    wanted[list(inside)] = True
+    chosen = edges & wanted[heap.sources] & wanted[heap.targets]
+    following: dict[int, list[int]] = defaultdict(list)
+    for source, target in zip(heap.sources[chosen].tolist(), heap.targets[chosen].tolist(), strict=True):
+        following[source].append(target)
+    return following
+
+
+def _preference(heap: Heap, node: int) -> tuple[int, int]:
+    """Which object of a cycle a reader knows best: one of a class of theirs, else of torch, else a container."""
+    thing = heap.objects[node]
+    what = labels.role(thing)
+    if what in ("instance", "module", "thread", "autograd function") and is_user_module(labels.type_module(type(thing))):
+        return 0, node
+    order = ("autograd function", "module", "tensor", "optimizer", "instance", "function", "generator", "frame")
+    return (1 + order.index(what) if what in order else 20), node
+
+
+def _cycle_through(start: int, following: dict[int, list[int]]) -> list[int] | None:
+    """The shortest cycle through ``start``, which begins and ends with it."""
+    before = {start: start}
+    pending = deque([start])
+    while pending:
+        node = pending.popleft()
+        for target in following.get(node, ()):
+            if target == start:
+                cycle = [start, node]
+                while node != start:
+                    node = before[node]
+                    cycle.append(node)
+                return cycle[::-1] if len(cycle) > 2 else [start, start]
+            if target not in before:
+                before[target] = node
+                pending.append(target)
+    return None

@@ -1,0 +1,461 @@
+"""How a person writes the reference from one object to another, and what an object is called.
+
+Only slots that C code fills are read: no ``__getattr__``, property, ``__eq__``, ``__hash__`` or ``__repr__`` of the
+user's runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import contextvars
+import functools
+import itertools
+import queue
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from leakhunter.heap.graph import Heap, Storage
+from leakhunter.heap.roots import MODULE_DICT, local_variables
+from leakhunter.origin import module_file
+from leakhunter.probe.census import TYPE_MRO
+
+TYPE_NAME = type.__dict__["__qualname__"]
+TYPE_MODULE = type.__dict__["__module__"]
+TYPE_DICT = type.__dict__["__dict__"]
+
+CACHE = functools._lru_cache_wrapper
+ITERATORS = (itertools.cycle, itertools.chain, type(itertools.tee([])[0]), zip, map, filter, enumerate)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One reference. ``kind`` is a word of this module, ``text`` what is appended to a path, maybe nothing."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """One object of a path, in words.
+
+    Attributes:
+        edge: Kind of the reference that leads here.
+        text: What it appends to the path.
+        type: Name of the object's type.
+        role: What kind of thing the object is (``list``, ``frame``, ``optimizer``, ...).
+        detail: Size, shape or place.
+        file: Where its code stands, empty when it has none.
+        line: First line of that code.
+        function: Qualified name of that code.
+        length: Items in a container, -1 for anything else.
+        bound: The most items it will ever have, -1 when nothing bounds it.
+    """
+
+    edge: str
+    text: str
+    type: str
+    role: str
+    detail: str = ""
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    length: int = -1
+    bound: int = -1
+
+
+def type_name(kind: type) -> str:
+    """The qualified name of a type."""
+    return str(TYPE_NAME.__get__(kind))
+
+
+def type_module(kind: type) -> str:
+    """The module of a type."""
+    module = TYPE_MODULE.__get__(kind)
+    return module if isinstance(module, str) else ""
+
+
+def derives(kind: type, *bases: type) -> bool:
+    """``issubclass`` without asking any metaclass."""
+    return not set(bases).isdisjoint(TYPE_MRO.__get__(kind))
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What an object is
+
+
+def _is_hamt(kind: type) -> bool:
+    return kind.__name__.startswith("hamt")
+
+
+_ROLES: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((torch.Tensor,), "tensor"),
+    ((torch.nn.Module,), "module"),
+    ((torch.optim.Optimizer,), "optimizer"),
+    ((torch._C._FunctionBase,), "autograd function"),
+    ((torch.autograd.profiler.profile, torch.profiler.profile), "profiler"),
+    ((Storage,), "storage"),
+    ((types.FrameType,), "frame"),
+    ((types.TracebackType,), "traceback"),
+    ((BaseException,), "exception"),
+    ((types.ModuleType,), "python module"),
+    ((type,), "class"),
+    ((types.FunctionType,), "function"),
+    ((types.MethodType,), "method"),
+    ((types.CellType,), "cell"),
+    ((functools.partial,), "partial"),
+    ((CACHE,), "lru_cache"),
+    ((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), "generator"),
+    (ITERATORS, "iterator"),
+    ((contextvars.Context, contextvars.Token), "context"),
+    ((concurrent.futures.Future, asyncio.Future), "future"),
+    ((threading.Thread,), "thread"),
+    ((queue.Queue, queue.SimpleQueue, asyncio.Queue), "queue"),
+    ((weakref.ReferenceType, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.finalize), "weak"),
+    ((collections.deque,), "deque"),
+    ((dict,), "dict"),
+    ((list,), "list"),
+    ((set, frozenset), "set"),
+    ((tuple,), "tuple"),
+    ((str, bytes, bytearray), "text"),
+)
+
+
+def role(thing: object) -> str:
+    """What kind of thing an object is, in one word or two."""
+    kind = type(thing)
+    for bases, name in _ROLES:
+        if derives(kind, *bases):
+            return name
+    if _is_hamt(kind):
+        return "context"
+    if kind.__name__ == "ndarray":
+        return "array"
+    if is_autograd_node(thing):
+        return "autograd node"
+    return "instance"
+
+
+def is_autograd_node(thing: object) -> bool:
+    """Whether ``thing`` is the Python object of a node of an autograd graph."""
+    kind = type(thing)
+    return getattr(torch._C._functions, kind.__name__, None) is kind or derives(kind, torch._C._FunctionBase)
+
+
+def length(thing: object) -> int:
+    """Items in a container, -1 for anything else."""
+    for base in (list, dict, set, collections.deque, tuple, frozenset):
+        if derives(type(thing), base):
+            return int(base.__len__(thing))  # type: ignore[attr-defined]
+    if type(thing) is CACHE:
+        return thing.cache_info().currsize
+    return -1
+
+
+def bound(thing: object) -> int:
+    """The most items a container will ever have, as it says itself; -1 when nothing bounds it."""
+    kind = type(thing)
+    if derives(kind, collections.deque):
+        most = collections.deque.maxlen.__get__(thing)  # type: ignore[attr-defined]
+        return -1 if most is None else int(most)
+    if kind is CACHE:
+        most = thing.cache_info().maxsize  # type: ignore[attr-defined]
+        return -1 if most is None else int(most)
+    if derives(kind, queue.Queue, asyncio.Queue):
+        most = instance_dict(thing).get("maxsize", instance_dict(thing).get("_maxsize", 0))
+        return most if isinstance(most, int) and most > 0 else -1
+    return -1
+
+
+def instance_dict(thing: object) -> dict[str, Any]:
+    """The attribute dict of an object, empty when it has none; properties called ``__dict__`` are not run."""
+    for kind in TYPE_MRO.__get__(type(thing)):
+        found = TYPE_DICT.__get__(kind).get("__dict__")
+        if type(found) is types.GetSetDescriptorType:
+            try:
+                namespace = found.__get__(thing)
+            except (AttributeError, TypeError):
+                return {}
+            return namespace if type(namespace) is dict else {}
+    return {}
+
+
+def describe(thing: object, edge: Edge) -> Link:
+    """The object at the end of ``edge`` in words."""
+    what = role(thing)
+    file, line, function = _place(thing, what)
+    return Link(
+        edge.kind,
+        edge.text,
+        _display_type(thing),
+        what,
+        _detail(thing, what),
+        file,
+        line,
+        function,
+        length(thing),
+        bound(thing),
+    )
+
+
+def _display_type(thing: object) -> str:
+    if isinstance(thing, Storage):
+        return "storage"
+    return type_name(type(thing))
+
+
+def _detail(thing: Any, what: str) -> str:
+    if what == "tensor":
+        return tensor_detail(thing)
+    if what == "storage":
+        return f"{thing.bytes} bytes on {thing.device}"
+    if what == "array":
+        return f"{thing.dtype} {tuple(thing.shape)}"
+    if what in ("function", "method", "class", "frame", "generator"):
+        return _place(thing, what)[2]
+    most = bound(thing)
+    items = length(thing)
+    if items < 0:
+        return ""
+    return f"{items:,} items" + (f", at most {most:,}" if most >= 0 else "")
+
+
+def tensor_detail(tensor: torch.Tensor) -> str:
+    """Type, shape and device of a tensor."""
+    with torch._C.DisableTorchFunctionSubclass():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        place = "" if tensor.device.type == "cpu" else f" {tensor.device}"
+        return f"{kind} {tuple(tensor.shape)}{place}"
+
+
+def _place(thing: Any, what: str) -> tuple[str, int, str]:
+    """File, first line and qualified name of the code that belongs to an object."""
+    if what == "method":
+        thing = thing.__func__
+        what = "function"
+    if what == "partial":
+        thing, what = thing.func, "function"
+    if what == "lru_cache":
+        thing, what = instance_dict(thing).get("__wrapped__"), "function"
+    code = None
+    if what == "function":
+        code = getattr(thing, "__code__", None) if type(thing) is types.FunctionType else None
+    elif what == "frame":
+        code = thing.f_code
+    elif what == "generator":
+        code = next(
+            getattr(thing, name) for name in ("gi_code", "cr_code", "ag_code") if hasattr(type(thing), name)
+        )
+    if code is not None:
+        return code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name)
+    kind = thing if what == "class" else type(thing)
+    if what in ("class", "instance", "module", "optimizer", "exception", "thread", "autograd function"):
+        return module_file(type_module(kind)), 0, type_name(kind)
+    return "", 0, ""
+
+
+# --------------------------------------------------------------------------------------------------------------
+# How one object refers to another
+
+
+def label(heap: Heap, before: int, source: int, target: int) -> Edge:
+    """The reference ``source -> target``; ``before`` is the node that leads to ``source``, -1 at a root."""
+    thing, child = heap.objects[source], heap.objects[target]
+    hidden = heap.labels.get((source, target))
+    if source in heap.frames:
+        return Edge("local", hidden or "?")
+    if hidden:
+        return _hidden_edge(hidden)
+    owner = heap.objects[before] if before >= 0 else None
+    for base, name in _NAMERS:
+        if derives(type(thing), base):
+            edge = name(thing, child, owner)
+            if edge is not None:
+                return edge
+    return _attribute(thing, child) or _by_type(child) or Edge("other", "")
+
+
+def _hidden_edge(text: str) -> Edge:
+    if text in (".grad", "._base"):
+        return Edge(text.lstrip("._"), text)
+    if text.startswith("saved"):
+        return Edge("saved", f".{text.replace(' ', '_')}")
+    return Edge({".grad_fn": "grad_fn", ".base": "base", "[*]": "index"}.get(text, text), text if text[0] in ".[" else "")
+
+
+def is_attribute_dict(owner: object, namespace: object) -> bool:
+    """Whether ``namespace`` is where ``owner`` keeps its attributes."""
+    if owner is None:
+        return False
+    if derives(type(owner), type):
+        return True
+    if derives(type(owner), types.ModuleType):
+        return MODULE_DICT.__get__(owner) is namespace
+    return type(namespace) is dict and instance_dict(owner) is namespace
+
+
+def attribute_text(name: object) -> str:
+    """``.name``, or ``[name]`` where a dot cannot be written."""
+    return f".{name}" if isinstance(name, str) and name.isidentifier() else f"[{key_text(name)}]"
+
+
+def key_text(key: object) -> str:
+    """A key as it is written, when it is short and plain; else the name of its type."""
+    if type(key) is str:
+        return repr(key) if len(key) <= 40 else "*"
+    if type(key) in (int, bool, float, type(None)):
+        return repr(key)
+    return type_name(type(key))
+
+
+def _in_tuple(thing: tuple[Any, ...], child: object, owner: object) -> Edge | None:
+    fields = TYPE_DICT.__get__(type(thing)).get("_fields")
+    for position, value in enumerate(tuple.__iter__(thing)):
+        if value is child:
+            if type(owner) is types.FunctionType and owner.__closure__ is thing:
+                return Edge("closure", f"[{owner.__code__.co_freevars[position]}]")
+            if type(fields) is tuple and len(fields) > position:
+                return Edge("field", f".{fields[position]}")
+            return Edge("field", f"[{position}]")
+    return None
+
+
+def _in_set(thing: Any, child: object, owner: object) -> Edge | None:
+    return Edge("element", "[*]")
+
+
+def _in_function(thing: types.FunctionType, child: object, owner: object) -> Edge | None:
+    for name in ("__closure__", "__defaults__", "__kwdefaults__", "__dict__", "__annotations__", "__code__"):
+        if getattr(thing, name) is child:
+            return Edge("namespace", "") if name == "__dict__" else Edge(name.strip("_"), f".{name}")
+    return None
+
+
+def _in_method(thing: types.MethodType, child: object, owner: object) -> Edge | None:
+    return Edge("self", ".__self__") if thing.__self__ is child else Edge("func", ".__func__")
+
+
+def _in_cell(thing: types.CellType, child: object, owner: object) -> Edge | None:
+    return Edge("content", "")
+
+
+def _in_partial(thing: Any, child: object, owner: object) -> Edge | None:
+    for name in ("func", "args", "keywords"):
+        if getattr(thing, name) is child:
+            return Edge("partial", f".{name}")
+    return None
+
+
+def _in_cache(thing: Any, child: object, owner: object) -> Edge | None:
+    namespace = instance_dict(thing)
+    if child is namespace:
+        return Edge("namespace", "")
+    if any(child is value for value in namespace.values()):
+        return Edge("attribute", ".__wrapped__")
+    return Edge("cached", "")
+
+
+def _in_traceback(thing: types.TracebackType, child: object, owner: object) -> Edge | None:
+    return Edge("frame", ".tb_frame") if thing.tb_frame is child else Edge("traceback", ".tb_next")
+
+
+def _in_exception(thing: BaseException, child: object, owner: object) -> Edge | None:
+    for name in ("__traceback__", "__cause__", "__context__", "args"):
+        if BaseException.__dict__[name].__get__(thing) is child:
+            return Edge(name.strip("_"), f".{name}")
+    return None
+
+
+def _in_frame(thing: types.FrameType, child: object, owner: object) -> Edge | None:
+    for name, value in local_variables(thing).items():
+        if value is child:
+            return Edge("local", name)
+    return Edge("local", "?") if not derives(type(child), types.FrameType) else Edge("caller", ".f_back")
+
+
+def _in_generator(thing: Any, child: object, owner: object) -> Edge | None:
+    for attribute in ("gi_frame", "cr_frame", "ag_frame"):
+        if hasattr(type(thing), attribute):
+            frame = getattr(thing, attribute)
+            if frame is child:
+                return Edge("frame", "")
+            return _in_frame(frame, child, owner) if frame is not None else None
+    return None
+
+
+def _in_class(thing: type, child: object, owner: object) -> Edge | None:
+    if type(child) is dict:
+        return Edge("namespace", "")
+    for name in ("__bases__", "__mro__"):
+        if type.__dict__[name].__get__(thing) is child:
+            return Edge("base class", f".{name}")
+    return None
+
+
+def _in_context(thing: contextvars.Context, child: object, owner: object) -> Edge | None:
+    return Edge("context", "")
+
+
+def _in_tensor(thing: torch.Tensor, child: object, owner: object) -> Edge | None:
+    if child is instance_dict(thing):
+        return Edge("namespace", "")
+    if derives(type(child), dict):
+        return Edge("hooks", "._backward_hooks")
+    return None
+
+
+def _in_iterator(thing: Any, child: object, owner: object) -> Edge | None:
+    return Edge("saved items" if type(child) is list else "source", "")
+
+
+def _attribute(thing: object, child: object) -> Edge | None:
+    """An attribute that lies in the object itself, in its dict or in a slot."""
+    namespace = instance_dict(thing)
+    if child is namespace:
+        return Edge("namespace", "")
+    for name, value in namespace.items():
+        if value is child:
+            return Edge("attribute", attribute_text(name))
+    for kind in TYPE_MRO.__get__(type(thing)):
+        for name, descriptor in TYPE_DICT.__get__(kind).items():
+            if type(descriptor) is types.MemberDescriptorType:
+                try:
+                    if descriptor.__get__(thing) is child:
+                        return Edge("attribute", f".{name}")
+                except AttributeError:
+                    continue
+    return None
+
+
+def _by_type(child: object) -> Edge | None:
+    return Edge("type", ".__class__") if derives(type(child), type) else None
+
+
+_NAMERS: tuple[tuple[type, Callable[[Any, object, object], Edge | None]], ...] = (
+    (tuple, _in_tuple),
+    (set, _in_set),
+    (frozenset, _in_set),
+    (types.FunctionType, _in_function),
+    (types.MethodType, _in_method),
+    (types.CellType, _in_cell),
+    (functools.partial, _in_partial),
+    (CACHE, _in_cache),
+    (types.TracebackType, _in_traceback),
+    (BaseException, _in_exception),
+    (types.FrameType, _in_frame),
+    (types.GeneratorType, _in_generator),
+    (types.CoroutineType, _in_generator),
+    (types.AsyncGeneratorType, _in_generator),
+    (type, _in_class),
+    (contextvars.Context, _in_context),
+    (torch.Tensor, _in_tensor),
+    *((kind, _in_iterator) for kind in ITERATORS),
+)

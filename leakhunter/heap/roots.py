@@ -1,0 +1,126 @@
+"""Where references start: running frames, modules, and whatever holds an object from outside the graph."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from leakhunter.heap.graph import Bools, Heap, Ints
+from leakhunter.origin import is_ours, is_user_file, is_user_module
+
+MODULE_DICT = types.ModuleType.__dict__["__dict__"]
+CO_OPTIMIZED = 1
+
+# A path from a root that is harder to understand may be this many references shorter before it is preferred.
+USER_GLOBAL, USER_LOCAL, LIBRARY, OUTSIDE = 0, 1, 4, 8
+
+
+@dataclass(frozen=True)
+class Root:
+    """A node where paths may start. ``rank`` says how hard it is to understand, lower is better."""
+
+    node: int
+    rank: int
+
+
+def add_frames(heap: Heap) -> None:
+    """Add the running frames of all threads, with their locals; gc does not list them."""
+    for top in sys._current_frames().values():
+        frame: types.FrameType | None = top
+        while frame is not None:
+            if not is_ours(frame.f_code.co_filename):
+                _add_frame(heap, frame)
+            frame = frame.f_back
+
+
+def _add_frame(heap: Heap, frame: types.FrameType) -> None:
+    node = heap.add(frame)
+    heap.frames[node] = frame
+    for name, value in local_variables(frame).items():
+        target = heap.find(value)
+        if target >= 0:
+            heap.link(node, target, name)
+
+
+def local_variables(frame: types.FrameType) -> dict[str, Any]:
+    """The local variables of a function's frame, read without leaving a copy in it.
+
+    Until Python 3.12, ``f_locals`` is a dict that the frame keeps, so a later ``del x`` would free nothing: it is
+    emptied at once. The namespace of a module or class is no copy and belongs to the program.
+    """
+    if not frame.f_code.co_flags & CO_OPTIMIZED:
+        return {}
+    namespace = frame.f_locals
+    variables = dict(namespace)
+    # Two references are ours and the frame's, the third is getrefcount's: any more, and the program holds the dict.
+    if type(namespace) is dict and sys.getrefcount(namespace) <= 3:
+        namespace.clear()
+    return variables
+
+
+def thread_name(frame: types.FrameType) -> str:
+    """The name of the thread that runs ``frame``, empty for the main thread."""
+    for thread, top in sys._current_frames().items():
+        current: types.FrameType | None = top
+        while current is not None:
+            if current is frame:
+                known = threading._active.get(thread)  # type: ignore[attr-defined]
+                main = threading.main_thread().ident == thread
+                return "" if main or known is None else str(known.name)
+            current = current.f_back
+    return ""
+
+
+def thread_function(frame: types.FrameType) -> str:
+    """The function that the thread of ``frame`` was started with, as far as its frames show."""
+    name = ""
+    current: types.FrameType | None = frame
+    while current is not None:
+        if is_user_file(current.f_code.co_filename):
+            name = current.f_code.co_name
+        current = current.f_back
+    return name
+
+
+def outside(heap: Heap) -> Bools:
+    """Nodes that something outside the graph refers to: the interpreter's stack, C++ or an extension module."""
+    external = heap.external.copy()
+    for node, count in heap.explained.items():
+        external[node] -= count
+    held: Bools = external > 0
+    for node in heap.frames:
+        held[node] = True
+    return held & ~heap.ours
+
+
+def roots(heap: Heap, held: Bools) -> list[Root]:
+    """Nodes where a path may start, given the nodes held from outside."""
+    found = [Root(node, USER_GLOBAL if is_user_module(name) else LIBRARY) for node, name in module_dicts(heap)]
+    for node, frame in heap.frames.items():
+        found.append(Root(node, USER_LOCAL if is_user_file(frame.f_code.co_filename) else LIBRARY))
+    known = {root.node for root in found}
+    found += [Root(node, OUTSIDE) for node in np.flatnonzero(held).tolist() if node not in known]
+    return found
+
+
+def module_dicts(heap: Heap) -> Iterator[tuple[int, str]]:
+    """The namespaces of modules, with the modules' names."""
+    for node in heap.tracked_nodes(types.ModuleType):
+        namespace = MODULE_DICT.__get__(heap.objects[node])
+        found = heap.find(namespace)
+        if found >= 0 and not is_ours(str(namespace.get("__file__", ""))):
+            name = namespace.get("__name__")
+            yield found, name if isinstance(name, str) else "?"
+
+
+def barriers(heap: Heap) -> Ints:
+    """Nodes that no path may pass through: a module or a running frame is where a path starts."""
+    modules = heap.tracked_nodes(types.ModuleType)
+    namespaces = [node for node, _ in module_dicts(heap)]
+    return np.array([*modules, *namespaces, *heap.frames, *np.flatnonzero(heap.ours).tolist()], np.int64)

@@ -1,0 +1,764 @@
+"""From a capture and a probe to suspects: what piled up, in which state, and on which path. Plain data comes out."""
+
+from __future__ import annotations
+
+import bisect
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from leakhunter.heap import cycles, labels, roots
+from leakhunter.heap.graph import Heap, Storage
+from leakhunter.heap.labels import Edge, Link
+from leakhunter.heap.paths import Paths, Route, generalise, reachable
+from leakhunter.probe.census import Census, counters
+from leakhunter.probe.dispatch import Births, Stack
+
+# Objects younger than this many steps may still be in use by the step after the one that made them.
+OF_AGE = 2
+# At most so many survivors and elements are put into words.
+MOST_ROUTES = 2_000
+MOST_ENTRIES = 500
+SAMPLE = 8
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Dates autograd nodes: ``sequence[i]`` is the next sequence number at the end of ``steps[i]``."""
+
+    steps: Sequence[int]
+    sequence: Sequence[int]
+
+    def step(self, number: int) -> int:
+        """The step in which the node with this sequence number was made; 0 is before the first."""
+        position = bisect.bisect_right(self.sequence, number)
+        return self.steps[position] if position < len(self.steps) else self.steps[-1] + 1 if self.steps else 0
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Autograd graphs of finished steps: how many nodes, of which steps, and the bytes they saved."""
+
+    nodes: int
+    steps: int
+    first: int
+    last: int
+    saved_bytes: int
+    chain: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One of the things that pile up.
+
+    ``bytes`` is what it needs by itself and ``storage_bytes`` what it keeps alive; they differ for a view.
+    """
+
+    type: str
+    detail: str = ""
+    numel: int = 0
+    attached: bool = False
+    bytes: int = 0
+    storage_bytes: int = 0
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """What piled up between census and capture.
+
+    Attributes:
+        state: ``held``, ``gc-pending``, ``stranded`` or ``native``.
+        route: The path to it, generalised.
+        count: How many survivors were born in the window.
+        bytes: Their size in bytes.
+        held_count: How many are held in all.
+        held_bytes: Their size in bytes.
+        device: Where the memory is.
+        container: Position in the route of the object that grows, -1 when none does.
+        grew: Items added to it in the window, -1 when unknown.
+        births: (step, survivors born in it).
+        stacks: Where they were allocated, most bytes first.
+        graph: The autograd graphs held, if any.
+        sample: One of the survivors.
+        hints: Facts for the catalogue, by name.
+        rivals: Other paths to the same survivors.
+        pattern: The catalogue entry that alone can explain it, when the evidence itself says which.
+    """
+
+    state: str
+    route: Route
+    count: int
+    bytes: int
+    held_count: int = 0
+    held_bytes: int = 0
+    device: str = "cpu"
+    container: int = -1
+    grew: int = -1
+    births: tuple[tuple[int, int], ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    graph: Graph | None = None
+    sample: Sample = Sample("")
+    hints: dict[str, Any] = field(default_factory=dict)
+    rivals: tuple[Route, ...] = ()
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The objects on the path, the root first."""
+        return self.route.links
+
+    @property
+    def accumulator(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Equal for suspects that pile up in the same place."""
+        end = self.container + 1 if self.container >= 0 else len(self.links)
+        return self.state, self.route.key[:end]
+
+
+@dataclass
+class _Group:
+    """Survivors whose paths have the same shape."""
+
+    route: Route
+    members: list[int] = field(default_factory=list)
+    paths: list[list[int]] = field(default_factory=list)
+
+
+class Diagnosis:
+    """Everything that one capture says, compared with a census ``now - census.step`` steps earlier."""
+
+    def __init__(self, heap: Heap, census: Census, births: Births, clock: Clock, now: int) -> None:
+        self.heap = heap
+        self.census = census
+        self.births = births
+        self.clock = clock
+        self.now = now
+        self.window = max(1, now - census.step)
+        self.foreign = ~heap.ours[heap.sources]
+        self.held = cycles.settle_hooks(heap, roots.outside(heap), self.foreign)
+        self.foreign = ~heap.ours[heap.sources]
+        self.reached = reachable(heap, self.held, self.foreign)
+        self.paths = Paths(heap, self.held)
+        self.storages = {node: thing for node in heap.storages.values() if (thing := heap.objects[node]).bytes}
+        self._lengths = dict(zip(census.container_ids.tolist(), census.lengths.tolist(), strict=True))
+
+    def suspects(self) -> list[Suspect]:
+        """All suspects, most bytes first."""
+        fresh = self._fresh_storages()
+        found = self._graphs()
+        found += self._held_storages([node for node in fresh if self.reached[node]])
+        found += self._garbage([node for node in fresh if not self.reached[node]])
+        found += self._replaced()
+        found += self._native()
+        found += self._containers({suspect.accumulator for suspect in found})
+        return sorted(_merged(found), key=lambda suspect: suspect.bytes, reverse=True)
+
+    # ----------------------------------------------------------------------------------------------------------
+    # storages
+
+    def _fresh_storages(self) -> list[int]:
+        """Storages born in the window and of age."""
+        found = []
+        for node, storage in self.storages.items():
+            birth = self.births.living.get(storage.address)
+            if birth is not None:
+                if birth.step <= self.now - OF_AGE:
+                    found.append(node)
+            elif storage.address not in self.census.storages:
+                found.append(node)
+        return found
+
+    def _held_storages(self, fresh: list[int]) -> list[Suspect]:
+        """Survivors that Python variables hold, by route."""
+        paths = {}
+        for node in fresh[:MOST_ROUTES]:
+            path = self.paths.by_python(node)
+            if path is not None:
+                paths[node] = path
+        found = []
+        for group in self._group(paths):
+            suspect = self._held_group(group)
+            if suspect is not None:
+                found.append(suspect)
+        return found
+
+    def _group(self, paths: dict[int, list[int]]) -> list[_Group]:
+        varying = self._varying(paths.values())
+        groups: dict[Any, _Group] = {}
+        for node, path in paths.items():
+            route = self._route(path, varying)
+            group = groups.setdefault(route.key, _Group(route))
+            group.members.append(node)
+            group.paths.append(path)
+        return list(groups.values())
+
+    def _varying(self, paths: Iterable[list[int]]) -> set[int]:
+        """Dicts whose keys differ from survivor to survivor: they have grown, or many survivors hang on one of them."""
+        children: dict[int, set[int]] = defaultdict(set)
+        for path in paths:
+            for source, target in zip(path, path[1:], strict=False):
+                children[source].add(target)
+        return {node for node, targets in children.items() if len(targets) > SAMPLE or self._grew(node) > 0}
+
+    def _route(self, path: list[int], varying: set[int]) -> Route:
+        links = self.paths.links(path)
+        # Merging module dicts may shorten the links; positions are matched from the end, where both agree.
+        offset = len(path) - len(links)
+        positions = frozenset(
+            position
+            for position in range(1, len(links))
+            if path[position + offset - 1] in varying
+            and (links[position].edge == "key" or (links[position].edge == "attribute" and self._is_new(path[position + offset])))
+        )
+        return generalise(links, positions)
+
+    def _is_new(self, node: int) -> bool:
+        """Whether an object was not there at the census; what gc does not track is taken to be new."""
+        if node >= self.heap.tracked:
+            return True
+        ids, address = self.census.ids, id(self.heap.objects[node])
+        position = int(np.searchsorted(ids, address))
+        return position >= len(ids) or int(ids[position]) != address
+
+    def _grew(self, node: int) -> int:
+        """Items added to a container since the census, 0 when it is new or no container."""
+        before = self._lengths.get(id(self.heap.objects[node]))
+        return 0 if before is None else max(0, labels.length(self.heap.objects[node]) - before)
+
+    def _held_group(self, group: _Group) -> Suspect | None:
+        position, grew = self._accumulates(group)
+        if position < 0:
+            return None
+        total = sum(self.storages[node].bytes for node in group.members)
+        count = len(group.members)
+        if 0 <= grew < (distinct := len({path[position + 1] for path in group.paths})):
+            # The container also lost items: only what it gained is growth.
+            total = int(total * grew / distinct)
+            count = max(1, count * grew // distinct)
+        held = self._held_in_all(group, position)
+        return Suspect(
+            state="held",
+            route=group.route,
+            count=count,
+            bytes=total,
+            held_count=len(held),
+            held_bytes=sum(self.storages[n].bytes for n in held),
+            device=self.storages[group.members[0]].device,
+            container=self._container_link(group, position),
+            grew=grew,
+            births=self._births(group.members),
+            stacks=self._stacks(group.members),
+            sample=self._sample(group.paths[0]),
+            hints=self._hints(group.paths[0]),
+        )
+
+    def _accumulates(self, group: _Group) -> tuple[int, int]:
+        """Position in the paths of what survivors pile up in, and by how many items it has grown, -1 if unknown."""
+        paths = group.paths
+        shortest = min(map(len, paths))
+        if len({path[0] for path in paths}) >= max(2, self.window // 4) and self._spread(group) >= 2:
+            # Each has a root of its own: threads, or references that only C knows of.
+            return 0, -1
+        for position in range(shortest - 1):
+            before = {path[position] for path in paths}
+            here = {path[position + 1] for path in paths}
+            known = [node for node in before if self._has_length(node)]
+            grew = sum(self._grew(node) for node in known)
+            if grew > 0 and any(self._is_new(node) for node in here):
+                return position, grew
+            # What fans out at a container that has not grown is a ring, or a fixed set of growing things.
+            level = len(known) == len(before)
+            if len(here) > len(before) and not level:
+                if len(here) >= max(2, self.window // 4) and self._spread(group) >= 2:
+                    return position, -1
+        if group.route.repeats and len(paths) >= 2:
+            return shortest - 2, -1
+        return -1, 0
+
+    def _has_length(self, node: int) -> bool:
+        return id(self.heap.objects[node]) in self._lengths
+
+    def _container_link(self, group: _Group, position: int) -> int:
+        """Position in the route of what stands at ``position`` in the paths."""
+        prefix = self._route(group.paths[0][: position + 1], self._varying(group.paths))
+        return min(len(prefix.links), len(group.route.links)) - 1
+
+    def _spread(self, group: _Group) -> int:
+        """In how many steps the members were born; unknown births count as one step each."""
+        births = [self.births.living.get(self.storages[node].address) for node in group.members]
+        steps = {birth.step for birth in births if birth is not None}
+        return len(steps) + sum(birth is None for birth in births)
+
+    def _held_in_all(self, group: _Group, position: int) -> list[int]:
+        """All storages whose path passes through what the survivors fan out from, old ones included."""
+        gates = {path[position] for path in group.paths}
+        found = set(group.members)
+        for node in list(self.storages)[: 10 * MOST_ROUTES]:
+            path = self.paths.by_python(node) if self.reached[node] else None
+            if path is not None and gates.intersection(path):
+                found.add(node)
+        return list(found)
+
+    def _births(self, nodes: Iterable[int]) -> tuple[tuple[int, int], ...]:
+        births = (self.births.living.get(self.storages[node].address) for node in nodes)
+        return tuple(sorted(Counter(birth.step for birth in births if birth is not None).items()))
+
+    def _stacks(self, nodes: Iterable[int]) -> tuple[Stack, ...]:
+        sizes: Counter[int] = Counter()
+        for node in nodes:
+            storage = self.storages[node]
+            birth = self.births.living.get(storage.address)
+            if birth is not None:
+                sizes[birth.site] += storage.bytes
+        return tuple(self.births.stacks[site] for site, _ in sizes.most_common(3))
+
+    def _sample(self, path: Sequence[int]) -> Sample:
+        heap = self.heap
+        for node in reversed(path):
+            thing = heap.objects[node]
+            if isinstance(thing, torch.Tensor):
+                return _tensor_sample(thing)
+        thing = heap.objects[path[-1]]
+        return Sample(labels.type_name(type(thing)), plain=_is_plain(thing))
+
+    def _hints(self, path: Sequence[int]) -> dict[str, Any]:
+        """Facts about objects on the path that no single link shows."""
+        hints: dict[str, Any] = {}
+        for before, node in zip(path, path[1:], strict=False):
+            thing = self.heap.objects[before]
+            if labels.role(thing) == "optimizer":
+                groups = labels.instance_dict(thing).get("param_groups", [])
+                current = {id(p) for group in groups for p in group.get("params", ())}
+                state = labels.instance_dict(thing).get("state", {})
+                dropped = sum(id(p) not in current for p in dict.keys(state))
+                if dropped:
+                    hints["dropped parameters"] = dropped
+            if labels.role(thing) == "dict" and isinstance(self.heap.objects[node], torch.Tensor):
+                hints["tensor keys"] = any(isinstance(key, torch.Tensor) for key in dict.keys(thing))
+        first = self.heap.objects[path[0]]
+        if labels.role(first) in ("method", "function", "partial") and self._counted("atexit"):
+            hints["atexit"] = True
+        if path[0] in self.heap.frames and self._counted("threads"):
+            hints["thread function"] = roots.thread_function(self.heap.frames[path[0]])
+        return hints
+
+    def _counted(self, what: str) -> bool:
+        """Whether a counter of the census has grown with the steps."""
+        return counters()[what] - self.census.counters.get(what, 0) >= max(2, self.window // 4)
+
+    def facts(self) -> dict[str, Any]:
+        """What the heap says about growth that it cannot show."""
+        found: dict[str, Any] = {}
+        profilers = self.heap.tracked_nodes(torch.profiler.profile, torch.autograd.profiler.profile)
+        reached = [path for node in profilers if (path := self.paths.by_python(node)) is not None]
+        if reached:
+            found["profiler path"] = self.paths.links(min(reached, key=len))
+        if self._counted("jit functions"):
+            found["traced"] = True
+        return found
+
+    # ----------------------------------------------------------------------------------------------------------
+    # autograd graphs
+
+    def _graphs(self) -> list[Suspect]:
+        """Graphs of finished steps that Python variables hold, by the variable."""
+        dated = {node: self.clock.step(number) for node, number in self.heap.sequence.items()}
+        old = {node: step for node, step in dated.items() if 0 < step <= self.now - OF_AGE and self.reached[node]}
+        if not old:
+            return []
+        following, holders = self._graph_edges()
+        entries = self._entries(old, following, holders)
+        groups = []
+        for group in self._group(entries):
+            nodes = _closure((holders[node] for node in group.members), following)
+            groups.append((group, nodes))
+        saved = self._saved_storages()
+        suspects = []
+        for group, nodes, rivals in _best_cover(groups, set(old)):
+            suspect = self._graph_suspect(group, nodes, rivals, old, saved)
+            if suspect is not None:
+                suspects.append(suspect)
+        return suspects
+
+    def _graph_edges(self) -> tuple[dict[int, list[int]], dict[int, int]]:
+        """node -> next nodes, and tensor -> its grad_fn."""
+        following: dict[int, list[int]] = defaultdict(list)
+        holders: dict[int, int] = {}
+        for (source, target), text in self.heap.labels.items():
+            if text == "next":
+                following[source].append(target)
+            elif text == ".grad_fn":
+                holders[source] = target
+        return following, holders
+
+    def _entries(
+        self, old: dict[int, int], following: dict[int, list[int]], holders: dict[int, int]
+    ) -> dict[int, list[int]]:
+        """Tensors that Python holds and from which an old node is reached, with their paths."""
+        before: dict[int, list[int]] = defaultdict(list)
+        for source, targets in following.items():
+            for target in targets:
+                before[target].append(source)
+        above = _closure(old, before)
+        entries = {}
+        for tensor, grad_fn in holders.items():
+            if grad_fn in above and self.reached[tensor]:
+                path = self.paths.by_python(tensor)
+                if path is not None:
+                    entries[tensor] = path
+                    if len(entries) >= MOST_ENTRIES:
+                        break
+        return entries
+
+    def _saved_storages(self) -> dict[int, list[int]]:
+        """node -> storages that it saved and that no Python variable holds."""
+        tensor_storages: dict[int, list[int]] = defaultdict(list)
+        saved: dict[int, list[int]] = defaultdict(list)
+        for (source, target), text in self.heap.labels.items():
+            if text == "storage":
+                tensor_storages[source].append(target)
+        for (source, target), text in self.heap.labels.items():
+            if text.startswith("saved "):
+                for storage in tensor_storages.get(target, ()):
+                    if storage in self.storages and self.paths.by_python(storage) is None:
+                        saved[source].append(storage)
+        return saved
+
+    def _graph_suspect(
+        self, group: _Group, nodes: set[int], rivals: list[Route], old: dict[int, int], saved: dict[int, list[int]]
+    ) -> Suspect | None:
+        mine = nodes & old.keys()
+        steps = {old[node] for node in mine}
+        # Graphs of a few steps may wait for one backward; a leak has kept them since before the probe began.
+        if not steps or min(steps) > self.census.step - OF_AGE or len(steps) < self.window:
+            return None
+        storages = {storage for node in mine for storage in saved.get(node, ())}
+        in_window = {
+            storage for node in mine if old[node] > self.census.step - OF_AGE for storage in saved.get(node, ())
+        }
+        size = sum(self.storages[node].bytes for node in storages)
+        position, grew = self._accumulates(group)
+        newest = sorted(mine, key=lambda node: self.heap.sequence[node], reverse=True)
+        chain = tuple(dict.fromkeys(type(self.heap.objects[node]).__name__ for node in newest[:40]))
+        by_step = Counter(old[node] for node in mine)
+        device = next((self.storages[node].device for node in storages), "cpu")
+        return Suspect(
+            state="held",
+            route=group.route,
+            count=len(steps),
+            bytes=sum(self.storages[node].bytes for node in in_window),
+            held_count=len(steps),
+            held_bytes=size,
+            device=device,
+            container=self._container_link(group, position) if position >= 0 else -1,
+            grew=grew,
+            births=tuple(sorted(by_step.items()))[-12:],
+            stacks=self._stacks(in_window),
+            graph=Graph(len(mine), len(steps), min(steps), max(steps), size, chain[:6]),
+            sample=self._sample(group.paths[0]),
+            hints=self._hints(group.paths[0]),
+            rivals=tuple(rivals),
+        )
+
+    # ----------------------------------------------------------------------------------------------------------
+    # garbage
+
+    def _garbage(self, fresh: list[int]) -> list[Suspect]:
+        found = []
+        for cycle in cycles.find(self.heap, self.reached, self.foreign, fresh, self.paths, self.storages):
+            members = cycle.storages
+            found.append(
+                Suspect(
+                    state=cycle.state,
+                    route=cycle.route,
+                    count=cycle.count,
+                    bytes=sum(self.storages[node].bytes for node in members),
+                    held_count=cycle.all_count,
+                    held_bytes=cycle.all_bytes,
+                    device=self.storages[members[0]].device,
+                    births=self._births(members),
+                    stacks=self._stacks(members),
+                    sample=self._sample(cycle.sample),
+                    hints={"closes": cycle.closes, "oldest generation": cycle.oldest, **self._pack_hooks(cycle)},
+                )
+            )
+        return found
+
+    def _pack_hooks(self, cycle: cycles.Garbage) -> dict[str, Any]:
+        if not any(link.edge == "saved" for link in cycle.route.links) or not self.births.pack_hooks:
+            return {}
+        return {"pack hook": sorted(self.births.pack_hooks)[0]}
+
+    # ----------------------------------------------------------------------------------------------------------
+    # one tensor replaced by ever larger ones; memory that no object shows
+
+    def _replaced(self) -> list[Suspect]:
+        """Sites whose living bytes grow at a constant number of storages: one tensor, rebuilt larger each step."""
+        found = []
+        by_address = {storage.address: node for node, storage in self.storages.items()}
+        for site, seen in self.births.site_bytes.items():
+            sizes = [size for _, size, _ in seen]
+            counts = {count for _, _, count in seen}
+            rises = [after - before for before, after in zip(sizes, sizes[1:], strict=False)]
+            if len(seen) < 3 or len(counts) > 1 or min(rises) < 0 or sum(rises) <= 0:
+                continue
+            if sum(rise > 0 for rise in rises) < min(2, len(rises)):
+                continue
+            nodes = [
+                by_address[address]
+                for address, birth in self.births.living.items()
+                if birth.site == site and address in by_address
+            ]
+            paths = {node: path for node in nodes if (path := self.paths.to(node)) is not None}
+            for group in self._group(paths):
+                found.append(
+                    Suspect(
+                        state="held",
+                        route=group.route,
+                        count=1,
+                        bytes=sizes[-1] - sizes[0],
+                        held_count=len(group.members),
+                        held_bytes=sum(self.storages[node].bytes for node in group.members),
+                        device=self.storages[group.members[0]].device,
+                        stacks=(self.births.stacks[site],),
+                        sample=self._sample(group.paths[0]),
+                        hints={"replaced": seen[-1][0] - seen[0][0]},
+                    )
+                )
+        return found
+
+    def _native(self) -> list[Suspect]:
+        """Survivors that no Python object and no autograd node refers to, by operator."""
+        known = {storage.address for storage in self.storages.values()}
+        groups: dict[tuple[str, str], list[tuple[int, Any]]] = defaultdict(list)
+        for address, birth in self.births.living.items():
+            if birth.step <= self.now - OF_AGE and address not in known and birth.bytes:
+                groups[birth.op, birth.device].append((address, birth))
+        found = []
+        for (op, device), members in groups.items():
+            if len({birth.step for _, birth in members}) < min(3, len(self.births.armed_steps) - OF_AGE):
+                continue
+            sites: Counter[int] = Counter()
+            for _, birth in members:
+                sites[birth.site] += birth.bytes
+            size = sum(birth.bytes for _, birth in members)
+            found.append(
+                Suspect(
+                    state="native",
+                    route=Route((Link("root", "native", "storage", "native", op),), False),
+                    count=len(members),
+                    bytes=size,
+                    held_count=len(members),
+                    held_bytes=size,
+                    device=device,
+                    births=tuple(sorted(Counter(birth.step for _, birth in members).items())),
+                    stacks=tuple(self.births.stacks[site] for site, _ in sites.most_common(3)),
+                    sample=Sample("storage", op),
+                    hints={"operator": op},
+                )
+            )
+        return found
+
+    # ----------------------------------------------------------------------------------------------------------
+    # containers of anything
+
+    def _containers(self, known: set[Any]) -> list[Suspect]:
+        """Containers that have gained items, whatever the items are."""
+        least = max(2, self.window // 4)
+        grown: dict[int, int] = {}
+        for address, before in self._lengths.items():
+            node = self.heap.find_id(address)
+            if node < 0 or self.heap.ours[node] or not self.reached[node]:
+                continue
+            grew = labels.length(self.heap.objects[node]) - before
+            if grew >= least:
+                grown[node] = grew
+        groups: dict[Any, list[tuple[int, Route]]] = defaultdict(list)
+        for node in sorted(grown, key=lambda node: grown[node], reverse=True)[:200]:
+            path = self.paths.by_python(node)
+            if path is not None and path[0] != node:
+                route = self._route(path, {step for step in path if self._grew(step) > 0})
+                groups[route.key].append((node, route))
+        return [self._container(members, grown) for key, members in groups.items() if ("held", key) not in known]
+
+    def _container(self, members: list[tuple[int, Route]], grown: dict[int, int]) -> Suspect:
+        heap = self.heap
+        nodes = [node for node, _ in members]
+        route = members[0][1]
+        container = heap.objects[nodes[0]]
+        grew = sum(grown[node] for node in nodes)
+        newest = _newest(container, min(SAMPLE, grown[nodes[0]]))
+        sizes = [self._deep_size(item) for item in newest]
+        each = sum(sizes) / len(sizes) if sizes else 0.0
+        total = sum(labels.length(heap.objects[node]) for node in nodes)
+        item = newest[-1] if newest else None
+        edge = Edge("element", "[*]")
+        if route.links[-1].edge == "namespace":
+            edge = Edge("attribute", ".*")
+        routed = Route((*route.links, labels.describe(item, edge)), route.repeats)
+        return Suspect(
+            state="held",
+            route=routed,
+            count=grew,
+            bytes=int(each * grew),
+            held_count=total,
+            held_bytes=int(each * total),
+            container=len(routed.links) - 2,
+            grew=grew,
+            sample=_sample_of(item),
+            hints={"python": True},
+        )
+
+    def _deep_size(self, thing: object) -> int:
+        """Bytes of an item and of what is new with it, tensors' storages included."""
+        heap, census = self.heap, self.census
+        total, seen, pending = 0, set(), [thing]
+        new_node = heap.find(thing)
+        if new_node < 0:
+            return _size(thing)
+        while pending and len(seen) < 200:
+            current = pending.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            total += _size(current)
+            import gc
+
+            for item in gc.get_referents(current):
+                if id(item) in seen or isinstance(item, type):
+                    continue
+                if gc.is_tracked(item):
+                    position = int(np.searchsorted(census.ids, id(item)))
+                    if position < len(census.ids) and census.ids[position] == id(item):
+                        continue
+                    pending.append(item)
+                else:
+                    seen.add(id(item))
+                    total += _size(item)
+        return total
+
+
+def _merged(found: list[Suspect]) -> list[Suspect]:
+    """One suspect for each place where things pile up: the graphs if there are any, else what needs most bytes."""
+    groups: dict[Any, list[Suspect]] = defaultdict(list)
+    for suspect in found:
+        groups[suspect.accumulator].append(suspect)
+    merged = []
+    for members in groups.values():
+        first = max(members, key=lambda suspect: (suspect.graph is not None, suspect.bytes))
+        others = [suspect for suspect in members if suspect is not first]
+        merged.append(
+            replace(
+                first,
+                bytes=sum(suspect.bytes for suspect in members),
+                held_bytes=max(first.held_bytes, *(s.held_bytes for s in others)) if others else first.held_bytes,
+            )
+        )
+    return merged
+
+
+def _best_cover(
+    groups: list[tuple[_Group, set[int]]], old: set[int]
+) -> list[tuple[_Group, set[int], list[Route]]]:
+    """The fewest groups that reach all old nodes, each with the routes that reach the same.
+
+    Of groups that reach the same old nodes the one whose own node lies deepest in the others' graphs comes first: a
+    loss reaches the hidden state it was computed from, not the other way round.
+    """
+    chosen: list[tuple[_Group, set[int], list[Route]]] = []
+    open_nodes = set(old)
+    remaining = sorted(groups, key=lambda pair: (-len(pair[1] & old), len(pair[1]), len(pair[0].route.links)))
+    while remaining and open_nodes:
+        best = max(remaining, key=lambda pair: len(pair[1] & open_nodes))
+        mine = best[1] & open_nodes
+        if not mine:
+            break
+        equal = [pair for pair in remaining if len(pair[1] & mine) >= 0.9 * len(mine)]
+        equal.sort(key=lambda pair: (len(pair[1]), len(pair[0].route.links)))
+        first = equal[0]
+        chosen.append((*first, [pair[0].route for pair in equal[1:]]))
+        open_nodes -= first[1] | mine
+        remaining = [pair for pair in remaining if not any(pair is other for other in equal)]
+    return chosen
+
+
+def _closure(start: Iterable[int], following: dict[int, list[int]]) -> set[int]:
+    found = set(start)
+    pending = list(found)
+    while pending:
+        for node in following.get(pending.pop(), ()):
+            if node not in found:
+                found.add(node)
+                pending.append(node)
+    return found
+
+
+def _newest(container: Any, count: int) -> list[Any]:
+    """The last items of a container; Python keeps dicts in order of insertion."""
+    import itertools
+
+    if labels.derives(type(container), dict):
+        return list(itertools.islice(reversed(dict.values(container)), count))[::-1]
+    if labels.derives(type(container), list):
+        return list.__getitem__(container, slice(-count, None))
+    items = list(type(container).__iter__(container)) if labels.length(container) < 100_000 else []
+    return items[-count:]
+
+
+def _size(thing: object) -> int:
+    """Bytes of one object, from C code only; a tensor's storage is counted with it."""
+    kind = type(thing)
+    if isinstance(thing, Storage):
+        return thing.bytes
+    if labels.derives(kind, torch.Tensor):
+        return 400 + _tensor_sample(thing).storage_bytes  # type: ignore[arg-type]
+    if kind.__module__ == "builtins" or kind.__name__ == "ndarray":
+        return sys.getsizeof(thing)
+    return object.__sizeof__(thing) + 16
+
+
+def _tensor_sample(tensor: torch.Tensor) -> Sample:
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            size = tensor.numel() * tensor.element_size()
+            storage = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else size
+            attached = tensor.grad_fn is not None
+        except (RuntimeError, NotImplementedError):
+            return Sample(labels.type_name(type(tensor)))
+        return Sample(
+            labels.type_name(type(tensor)),
+            labels.tensor_detail(tensor),
+            tensor.numel(),
+            attached,
+            size,
+            storage,
+        )
+
+
+def _sample_of(thing: object) -> Sample:
+    if labels.derives(type(thing), torch.Tensor):
+        return _tensor_sample(thing)  # type: ignore[arg-type]
+    return Sample(labels.type_name(type(thing)), plain=_is_plain(thing))
+
+
+PLAIN = (int, float, bool, complex, str, bytes, type(None))
+
+
+def _is_plain(thing: object, depth: int = 0) -> bool:
+    """Whether a thing is a number, a short text, or a small record of such."""
+    kind = type(thing)
+    if kind in PLAIN:
+        return not isinstance(thing, (str, bytes)) or len(thing) < 200
+    if depth < 2 and kind in (tuple, list, dict) and labels.length(thing) <= 16:
+        items = thing.values() if isinstance(thing, dict) else thing
+        return all(_is_plain(item, depth + 1) for item in items)  # type: ignore[union-attr]
+    return False
+
+
+def without_objects(suspect: Suspect) -> Suspect:
+    """The suspect with nothing that refers to the program: code objects of stacks are the caller's to read first."""
+    return replace(suspect, stacks=())

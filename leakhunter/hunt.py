@@ -1,0 +1,515 @@
+"""One loop from its first step to its last: warm-up, sentry, probe, diagnosis, and what becomes of findings.
+
+This is the only module that knows meters, growth, probe, heap and patterns together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import gc
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from leakhunter import __version__
+from leakhunter.findings import Finding, Report, Series
+from leakhunter.growth import BLOCKS, Suspicion, Trend, judge
+from leakhunter.meters import Meter, Quantity, cuda, discover, timed
+from leakhunter.options import Options
+from leakhunter.series import Recording, StepClock
+
+if TYPE_CHECKING:
+    from leakhunter.heap.suspects import Suspect
+    from leakhunter.probe.census import Census
+    from leakhunter.probe.dispatch import Recorder
+
+WARMUP, BLOCK, PROBE = 8, 4, 8
+# A loop known to have fewer steps than this gets shorter blocks, so that it can be judged at all.
+SHORT = 60
+# Steps slower than this many seconds are judged in shorter blocks: they are epochs, not batches.
+SLOW = 10.0
+# A probe may make its steps take this many times as long; then it goes on without call stacks.
+PROBE_BUDGET = 2.0
+# While nothing is added in a probe's window, it waits this many times its length for the next stair.
+PATIENCE = 4
+# Suspicion of a quantity whose growth is explained needs this much more growth than that.
+UNEXPLAINED = 1.3
+
+# One probe at a time in a process: two would record each other.
+_probing = threading.Lock()
+
+
+@dataclass
+class Gauge:
+    """One quantity of a meter with all that is known of it."""
+
+    quantity: Quantity
+    recording: Recording
+    trend: Trend | None
+    # bytes that leakhunter's own work has added, which readings leave out
+    own: float = 0.0
+    # growth per step that findings account for
+    explained: float = 0.0
+
+
+@dataclass
+class Pursuit:
+    """An open finding and when its growth was last seen."""
+
+    finding: Finding
+    gauge: Gauge
+    rate: float
+    patience: int
+    level: float
+    base: float
+    seen: int
+
+
+@dataclass
+class Probe:
+    """Evidence being gathered since ``started``, because ``gauge`` grew."""
+
+    gauge: Gauge
+    suspicion: Suspicion
+    started: int
+    began: float
+    recorder: Recorder | None
+    census: Census | None = None
+    reading: float = 0.0
+
+
+class Hunt:
+    """Watches one loop. ``step()`` is called at every quiet point, ``finish()`` after the last.
+
+    Args:
+        options: How to watch.
+        watched: What is watched, in words.
+        planned: How many steps there will be, None when that is not known.
+        found: Called with each new finding.
+    """
+
+    def __init__(
+        self, options: Options, watched: str, planned: int | None, found: Callable[[Finding], None]
+    ) -> None:
+        self.options = options
+        self.watched = watched
+        self.steps = 0
+        self.findings: dict[str, Finding] = {}
+        self.coarse = False
+        self._found = found
+        self._planned = planned
+        self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self._clock = StepClock()
+        self._probe: Probe | None = None
+        self._pursuits: list[Pursuit] = []
+        self._notes: list[str] = []
+        self._fruitless = 0
+        self._next_probe = 0
+        self._began = time.perf_counter()
+        self._away = 0.0
+        self._sequence = getattr(torch._C._autograd, "_get_sequence_nr", None)
+        meters, missing = discover()
+        self._notes += missing
+        self.cost = sum(meter.cost / meter.beat for meter in meters)
+        self._plan()
+        self._meters: list[tuple[Meter, tuple[Gauge, ...]]] = []
+        for meter in meters:
+            self._add_meter(meter)
+
+    # ----------------------------------------------------------------------------------------------------------
+    # the sentry
+
+    def _plan(self) -> None:
+        """Lengths of warm-up, block and probe, for the number of steps there will be."""
+        warmup, block, probe = WARMUP, BLOCK, PROBE
+        count = 20 if self.coarse else self._planned
+        if count is not None and count < SHORT:
+            probe = max(3, min(PROBE, count // 6))
+            warmup = max(2, min(WARMUP, count // 7))
+            block = max(1, min(BLOCK, (count - probe - warmup - 1) // (BLOCKS + 1)))
+        self.warmup = warmup if self.options.warmup is None else self.options.warmup
+        self.block = block if self.options.block is None else self.options.block
+        self.probe_length = probe if self.options.probe is None else self.options.probe
+
+    def _add_meter(self, meter: Meter) -> None:
+        if self.block < BLOCK:
+            meter = dataclasses.replace(meter, beat=1)
+        gauges = tuple(Gauge(quantity, Recording(), self._trend(meter, quantity)) for quantity in meter.quantities)
+        self._meters.append((meter, gauges))
+
+    def _trend(self, meter: Meter, quantity: Quantity) -> Trend | None:
+        if not quantity.judged:
+            return None
+        # A block of Python's allocator has up to 512 bytes; one in two steps is worth a look.
+        floor = self.options.floor if quantity.unit == "bytes" else 0.5
+        return Trend(meter.beat, self.block, floor, quantity.least)
+
+    def step(self) -> None:
+        """End of a step: read the meters and act on what they show."""
+        step = self.steps = self.steps + 1
+        if self._sequence is not None:
+            self._clock.tick(step, self._sequence())
+        judged = step > self.warmup and self._probe is None
+        for meter, gauges in self._meters:
+            if step % meter.beat:
+                continue
+            for gauge, value in zip(gauges, meter.read(), strict=True):
+                value -= gauge.own
+                gauge.recording.add(step, value)
+                if judged and gauge.trend is not None:
+                    gauge.trend.add(step, value)
+        if step == self.warmup + 1:
+            self._end_warmup()
+        if self._probe is not None:
+            self._probe_step()
+        elif judged:
+            if self._pursuits and step % self.block == 0:
+                self._follow()
+            if step >= self._next_probe:
+                self._suspect()
+
+    def _end_warmup(self) -> None:
+        if (self.coarse or self.seconds_per_step > SLOW) and self.block == BLOCK and self.options.block is None:
+            self.coarse = True
+            self._plan()
+            self._meters = [(dataclasses.replace(meter, beat=1), gauges) for meter, gauges in self._meters]
+            for meter, gauges in self._meters:
+                for gauge in gauges:
+                    gauge.trend = self._trend(meter, gauge.quantity)
+        self._find_devices()
+
+    def _find_devices(self) -> None:
+        """Meters of devices that were not in use when the loop began."""
+        known = {gauge.quantity.name for _, gauges in self._meters for gauge in gauges}
+        for meter in cuda.meters()[0]:
+            if meter.quantities[0].name not in known:
+                self._add_meter(timed(meter))
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Mean time of a step, our own long work left out; 0 before the first."""
+        return (time.perf_counter() - self._began - self._away) / self.steps if self.steps else 0.0
+
+    def _suspect(self) -> None:
+        """Start a probe when a judged quantity grows and that is not explained yet."""
+        for _, gauges in self._meters:
+            for gauge in gauges:
+                suspicion = gauge.trend.suspicion() if gauge.trend is not None else None
+                if suspicion is None or suspicion.rate < UNEXPLAINED * gauge.explained:
+                    continue
+                if _probing.acquire(blocking=False):
+                    self._start_probe(gauge, suspicion)
+                return
+
+    # ----------------------------------------------------------------------------------------------------------
+    # the probe
+
+    def _start_probe(self, gauge: Gauge, suspicion: Suspicion) -> None:
+        with self._own_work():
+            # Loaded now, so that nothing of ours is taken for growth between census and capture.
+            import scipy.sparse.csgraph  # noqa: F401
+
+            from leakhunter.patterns import conclude  # noqa: F401
+            from leakhunter.probe import dispatch
+
+            recorder = dispatch.Recorder() if not self.coarse and dispatch.may_arm() else None
+            self._probe = Probe(gauge, suspicion, self.steps, time.perf_counter(), recorder)
+        if recorder is None:
+            self._take_census()
+        else:
+            recorder.arm(self.steps + 1)
+
+    def _probe_step(self) -> None:
+        probe = self._probe
+        assert probe is not None
+        recorder = probe.recorder
+        if recorder is not None and recorder.armed:
+            recorder.quiet_point(self.steps)
+            if recorder.error is not None:
+                raise recorder.error
+            if self._over_budget(probe):
+                recorder.disarm()
+            else:
+                recorder.births.armed_steps.add(self.steps + 1)
+        elif recorder is not None:
+            recorder.quiet_point(self.steps)
+        if probe.census is None:
+            # The first recorded step fills PyTorch's own caches for dispatch modes; the window begins after it.
+            self._take_census()
+            return
+        window = self.steps - probe.census.step
+        if window < self.probe_length - 1:
+            return
+        grown = self._read(probe.gauge) - probe.reading
+        if grown >= 0.25 * probe.suspicion.rate * window:
+            self._diagnose()
+        elif window >= PATIENCE * max(self.probe_length, probe.suspicion.block):
+            self._end_probe(fruitful=False)
+
+    def _over_budget(self, probe: Probe) -> bool:
+        allowed = PROBE_BUDGET * self.probe_length * self.seconds_per_step
+        return time.perf_counter() - probe.began > max(allowed, 0.02)
+
+    def _take_census(self) -> None:
+        from leakhunter.probe import census
+
+        assert self._probe is not None
+        with self._own_work():
+            self._probe.census = census.take(self.steps)
+        self._probe.reading = self._read(self._probe.gauge)
+
+    def _read(self, gauge: Gauge) -> float:
+        for meter, gauges in self._meters:
+            if gauge in gauges:
+                return meter.read()[gauges.index(gauge)] - gauge.own
+        raise LookupError(gauge.quantity.name)
+
+    @contextlib.contextmanager
+    def _own_work(self) -> Iterator[None]:
+        """Time and memory that go here are ours, and left out of what is said of the loop."""
+        start = time.perf_counter()
+        before = [(gauge, value) for meter, gauges in self._meters for gauge, value in zip(gauges, meter.read(), strict=True)]
+        try:
+            yield
+        finally:
+            after = [value for meter, _ in self._meters for value in meter.read()]
+            for (gauge, value), now in zip(before, after, strict=True):
+                gauge.own += now - value
+            self._away += time.perf_counter() - start
+
+    def _end_probe(self, fruitful: bool) -> None:
+        probe, self._probe = self._probe, None
+        if probe is None:
+            return
+        if probe.recorder is not None:
+            probe.recorder.close()
+        _probing.release()
+        self._fruitless = 0 if fruitful else self._fruitless + 1
+        pause = self.options.cooldown * 2 ** max(0, self._fruitless - 1) if not fruitful else 0
+        self._next_probe = self.steps + pause
+        for _, gauges in self._meters:
+            for gauge in gauges:
+                if gauge.trend is not None:
+                    gauge.trend.clear()
+
+    # ----------------------------------------------------------------------------------------------------------
+    # the diagnosis
+
+    def _diagnose(self) -> None:
+        probe = self._probe
+        assert probe is not None
+        if probe.recorder is not None:
+            probe.recorder.disarm()
+        with self._own_work():
+            findings = self._findings(probe)
+        self._end_probe(fruitful=bool(findings))
+        for finding in findings:
+            self._take_up(finding, probe)
+
+    def _findings(self, probe: Probe) -> list[Finding]:
+        from leakhunter.heap.graph import captured
+        from leakhunter.heap.suspects import Clock, Diagnosis
+        from leakhunter.patterns.conclude import Growth, conclude
+        from leakhunter.probe.dispatch import Births
+
+        assert probe.census is not None
+        births = probe.recorder.births if probe.recorder is not None else Births()
+        clock = Clock(self._clock.steps, self._clock.numbers)
+        window = self.steps - probe.census.step
+        measured = max(probe.suspicion.rate, (self._read(probe.gauge) - probe.reading) / window)
+        with captured() as heap:
+            diagnosis = Diagnosis(heap, probe.census, births, clock, self.steps)
+            suspects = diagnosis.suspects()
+            facts = {**self._facts(births, window), **diagnosis.facts()}
+            self._notes += [remark for remark in heap.remarks if remark not in self._notes]
+            del diagnosis
+        growth = Growth(
+            meter=probe.gauge.quantity.name,
+            unit=probe.gauge.quantity.unit,
+            rate=measured,
+            since=probe.suspicion.since,
+            window=window,
+            step=self.steps,
+            seconds_per_step=self.seconds_per_step,
+            capacity=self._capacity(probe.gauge),
+            facts=facts,
+        )
+        suspects += self._unseen(suspects, growth)
+        return conclude(suspects, growth)
+
+    def _facts(self, births: Any, window: int) -> dict[str, Any]:
+        """What the state of PyTorch and Python says about growth that no object shows."""
+        devices = ("cpu", "cuda") if torch.cuda.is_initialized() else ("cpu",)
+        profiling = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)()
+        armed = len(births.armed_steps)
+        return {
+            "window": window,
+            "gc enabled": gc.isenabled(),
+            "autocast cache": torch.is_autocast_cache_enabled()
+            and any(_autocast_enabled(device) for device in devices),
+            "profiler on": profiling,
+            "new shapes": armed > 2 and len(births.new_shapes) >= armed - 2,
+            "traced": armed > 2 and len(births.traced_steps) >= armed - 2,
+        }
+
+    def _unseen(self, suspects: list[Suspect], growth: Any) -> list[Suspect]:
+        """A suspect for growth in bytes that no other explains, once it is certain or its cause is known."""
+        from leakhunter.heap.labels import Link
+        from leakhunter.heap.paths import Route
+        from leakhunter.heap.suspects import Sample, Suspect
+        from leakhunter.patterns.conclude import share_of
+
+        if growth.unit != "bytes" or sum(share_of(suspect, growth) for suspect in suspects) >= 0.5:
+            return []
+        known = any(growth.facts.get(name) for name in ("profiler on", "new shapes", "traced", "autocast cache"))
+        if not known and self._fruitless < 1:
+            return []
+        route = Route((Link("root", "native", "memory", "native"),), False)
+        size = int(growth.rate * growth.window)
+        held = int(growth.rate * (growth.step - growth.since))
+        return [Suspect("native", route, 0, size, 0, held, sample=Sample("memory"))]
+
+    def _capacity(self, gauge: Gauge) -> float:
+        """Bytes still free where the quantity lives, 0 when unknown."""
+        import psutil
+
+        name = gauge.quantity.name
+        if name.startswith("cuda:"):
+            free, _ = torch.cuda.mem_get_info(int(name[5:].split(" ")[0]))
+            return float(free)
+        return float(psutil.virtual_memory().available) if gauge.quantity.unit == "bytes" else 0.0
+
+    # ----------------------------------------------------------------------------------------------------------
+    # what becomes of findings
+
+    def _take_up(self, finding: Finding, probe: Probe) -> None:
+        gauge = probe.gauge
+        known = self.findings.get(finding.signature)
+        self.findings[finding.signature] = finding
+        rate = probe.suspicion.rate
+        gauge.explained = max(gauge.explained, rate)
+        level = self._read(gauge)
+        self._pursuits = [p for p in self._pursuits if p.finding.signature != finding.signature]
+        self._pursuits.append(
+            Pursuit(
+                finding,
+                gauge,
+                rate,
+                patience=max(4 * self.block, 3 * probe.suspicion.block),
+                level=level,
+                base=level - rate * (self.steps - probe.suspicion.since),
+                seen=self.steps,
+            )
+        )
+        if known is None or not known.is_open:
+            self._found(finding)
+
+    def _follow(self, last: bool = False) -> None:
+        """Take back findings whose growth is over."""
+        for pursuit in list(self._pursuits):
+            trend = pursuit.gauge.trend
+            assert trend is not None
+            recent = trend.readings[-max(1, self.block // trend.beat) :]
+            if not recent:
+                continue
+            low = min(recent)
+            waited = self.steps - pursuit.seen
+            if low - pursuit.level >= 0.25 * pursuit.rate * max(waited, 1):
+                pursuit.level, pursuit.seen = low, self.steps
+            elif low < pursuit.base + 0.5 * (pursuit.level - pursuit.base):
+                # Memory fell back: the loop has a period, and only blocks longer than it show a leak.
+                self._resolve(pursuit, period=self.steps - pursuit.finding.first_step)
+            elif waited >= (max(2 * self.block, pursuit.patience // 2) if last else pursuit.patience):
+                self._resolve(pursuit)
+
+    def _resolve(self, pursuit: Pursuit, period: int = 0) -> None:
+        self._pursuits.remove(pursuit)
+        finding = dataclasses.replace(pursuit.finding, status=f"resolved at step {self.steps}")
+        self.findings[finding.signature] = finding
+        gauge = pursuit.gauge
+        gauge.explained = max((p.rate for p in self._pursuits if p.gauge is gauge), default=0.0)
+        if gauge.trend is not None:
+            gauge.trend.clear(period)
+
+    def finish(self) -> None:
+        """After the last step: conclude a probe that has seen enough, look at open findings once more."""
+        probe = self._probe
+        if probe is not None:
+            if probe.census is not None and self.steps - probe.census.step >= 3:
+                self._diagnose()
+            else:
+                self._end_probe(fruitful=False)
+        elif self._pursuits:
+            self._follow(last=True)
+
+    def abandon(self) -> None:
+        """Stop at once and leave nothing behind."""
+        probe, self._probe = self._probe, None
+        self._pursuits.clear()
+        if probe is not None:
+            if probe.recorder is not None:
+                probe.recorder.close()
+            _probing.release()
+
+    # ----------------------------------------------------------------------------------------------------------
+    # the report
+
+    def report(self) -> Report:
+        """All that is known now."""
+        notes = list(self._notes)
+        if not self.steps:
+            notes.insert(0, "nothing was watched: the loop made no step")
+        elif self.steps < self.warmup + BLOCKS * self.block and not self.findings:
+            need = self.warmup + BLOCKS * self.block + self.probe_length
+            notes.insert(0, f"{self.steps} steps are too few for a verdict; at least {need} are needed")
+        if not gc.isenabled():
+            notes.append("Python's automatic gc is switched off")
+        return Report(
+            watched=self.watched,
+            steps=self.steps,
+            seconds_per_step=self.seconds_per_step,
+            findings=tuple(self.findings.values()),
+            series=tuple(self._series()),
+            notes=tuple(notes),
+            options=self.options.to_dict(),
+            environment=environment(),
+            created=self._created,
+        )
+
+    def _series(self) -> Iterator[Series]:
+        for _, gauges in self._meters:
+            for gauge in gauges:
+                steps, readings = gauge.recording.points()
+                start = next((i for i, step in enumerate(steps) if step > self.warmup), len(steps))
+                floor = self.options.floor if gauge.quantity.unit == "bytes" else 0.5
+                verdict = judge(steps[start:], readings[start:], floor, gauge.quantity.least)
+                yield Series(gauge.quantity.name, gauge.quantity.unit, steps, readings, verdict)
+
+
+def _autocast_enabled(device: str) -> bool:
+    try:
+        return torch.is_autocast_enabled(device)
+    except TypeError:  # before torch 2.4 there was one question per device
+        return torch.is_autocast_enabled()
+
+
+def environment() -> dict[str, str]:
+    """Versions and settings that a reader of the report will ask for."""
+    return {
+        "leakhunter": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "platform": platform.platform(),
+        "pid": str(os.getpid()),
+        "gc": f"{'on' if gc.isenabled() else 'off'} {gc.get_threshold()}",
+    }
+
+

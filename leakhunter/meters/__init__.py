@@ -1,0 +1,67 @@
+"""Exact counters of one kind of memory each, read at quiet points. A reading takes microseconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+# What one meter may cost per step on average, in seconds; a dearer reading is taken less often.
+BUDGET = 6e-6
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One number that a meter reads.
+
+    ``judged`` says whether its growth may raise suspicion: only exact counters may, RSS may not. ``least`` is the
+    growth in ``unit`` below which nothing is suspected, whatever its shape.
+    """
+
+    name: str
+    unit: str = "bytes"
+    judged: bool = True
+    least: float = 4096.0
+
+
+@dataclass(frozen=True)
+class Meter:
+    """``read()`` gives one value for each of ``quantities``. It is called every ``beat`` steps."""
+
+    quantities: tuple[Quantity, ...]
+    read: Callable[[], Sequence[float]]
+    beat: int = 1
+    cost: float = 0.0
+
+
+def discover() -> tuple[list[Meter], list[str]]:
+    """The meters this process offers, each timed, and what cannot be measured, in words."""
+    from leakhunter.meters import cuda, host, process, python
+
+    found: list[Meter] = []
+    missing: list[str] = []
+    for module in (host, python, process, cuda):
+        meters, remarks = module.meters()
+        found += [timed(meter) for meter in meters]
+        missing += remarks
+    return found, missing
+
+
+def timed(meter: Meter) -> Meter:
+    """``meter`` with its cost measured and a beat that keeps its average under ``BUDGET``."""
+    meter.read()
+    took = []
+    for _ in range(3):
+        start = time.perf_counter()
+        meter.read()
+        took.append(time.perf_counter() - start)
+    cost = min(took)
+    beat = max(meter.beat, _power_of_two(cost / BUDGET))
+    return Meter(meter.quantities, meter.read, beat, cost)
+
+
+def _power_of_two(number: float) -> int:
+    beat = 1
+    while beat < number:
+        beat *= 2
+    return beat

@@ -1,0 +1,47 @@
+"""One autocast context around a whole loop of short-lived layers."""
+
+from leakhunter import source
+from leakhunter.findings import Fix, Holder
+from leakhunter.patterns.case import Case, Pattern
+
+
+def recognise(case: Case) -> bool:
+    """Casts or their sources that only C++ holds, while autocast with its cache is on between steps."""
+    if not case.facts.get("autocast cache"):
+        return False
+    if case.suspect.state == "native":
+        return case.suspect.hints.get("operator") in ("aten::_to_copy", None)
+    return case.links[0].edge == "outside" and case.links[0].role == "tensor"
+
+
+def fix(case: Case) -> Fix:
+    """Enter it per step, or switch the cache off."""
+    return Fix(
+        "enter torch.autocast inside the step instead of around the loop, or pass cache_enabled=False",
+        _diff(case),
+        "without the cache, a weight that is used twice in a step is cast twice",
+    )
+
+
+def _diff(case: Case) -> str:
+    for frame in case.site:
+        call = source.with_item(frame.file, frame.line, "autocast")
+        if call is not None and not any(keyword.arg == "cache_enabled" for keyword in call.keywords):
+            text = source.segment(frame.file, call)
+            return source.diff(frame.file, [source.replace(call, text[:-1] + ", cache_enabled=False)")])
+    return ""
+
+
+def holder(case: Case) -> Holder:
+    """The cache has no name in Python."""
+    return Holder("native: autocast weight cache", "native", "", "torch.autocast")
+
+
+PATTERN = Pattern(
+    "LH901",
+    "autocast cache grows",
+    "Autocast keeps the low-precision copy of every weight it has cast, and the weight, until its outermost context exits.",
+    recognise,
+    fix,
+    holder=holder,
+)

@@ -1,0 +1,113 @@
+"""All patterns, in the order in which they are tried: the most telling first."""
+
+from leakhunter.patterns import (
+    accumulated_loss,
+    attached_average,
+    attached_history,
+    autocast_cache,
+    bound_finalizer,
+    cached_method,
+    copied_context,
+    default_argument,
+    dict_cache,
+    dropped_parameters,
+    endless_threads,
+    exit_callbacks,
+    graph_on_grad,
+    graphs_in_container,
+    growing_container,
+    growing_tensor,
+    hidden_state,
+    hook_on_own_tensor,
+    identity_pack_hook,
+    iterator_cache,
+    kept_exception,
+    kept_futures,
+    kept_models,
+    large_base,
+    linked_chain,
+    module_hook_cycle,
+    native_growth,
+    number_history,
+    output_history,
+    output_on_ctx,
+    piled_generators,
+    piled_hooks,
+    piled_tensors,
+    process_groups,
+    running_profiler,
+    shape_cache,
+    shared_registry,
+    stranded_cycle,
+    tensor_attribute,
+    tensor_keys,
+    traced_again,
+    unbounded_cache,
+    unread_queue,
+    waiting_cycle,
+    weak_table,
+    wrapped_again,
+)
+from leakhunter.patterns.case import Case, Pattern
+
+CATALOGUE: tuple[Pattern, ...] = tuple(
+    module.PATTERN
+    for module in (
+        # garbage
+        output_on_ctx,
+        module_hook_cycle,
+        waiting_cycle,
+        graph_on_grad,
+        identity_pack_hook,
+        hook_on_own_tensor,
+        tensor_attribute,
+        stranded_cycle,
+        # memory that no Python object shows
+        autocast_cache,
+        running_profiler,
+        traced_again,
+        shape_cache,
+        native_growth,
+        # autograd graphs
+        graphs_in_container,
+        accumulated_loss,
+        attached_average,
+        hidden_state,
+        attached_history,
+        # what lies on the way says what it is
+        growing_tensor,
+        number_history,
+        process_groups,
+        exit_callbacks,
+        bound_finalizer,
+        weak_table,
+        cached_method,
+        unbounded_cache,
+        kept_exception,
+        copied_context,
+        kept_futures,
+        iterator_cache,
+        piled_generators,
+        endless_threads,
+        unread_queue,
+        output_history,
+        default_argument,
+        piled_hooks,
+        dropped_parameters,
+        wrapped_again,
+        linked_chain,
+        # containers
+        large_base,
+        tensor_keys,
+        kept_models,
+        dict_cache,
+        shared_registry,
+        piled_tensors,
+        growing_container,
+    )
+)
+
+
+def name(case: Case) -> Pattern:
+    """The first pattern of the catalogue that the case shows; the last one fits all."""
+    return next(pattern for pattern in CATALOGUE if pattern.recognise(case))

@@ -1,0 +1,275 @@
+"""From cases to findings: the pattern, the evidence in words, the holder, the forecast and the signature."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from leakhunter import source
+from leakhunter.findings import Evidence, Finding, Frame, Holder, Node
+from leakhunter.heap import paths
+from leakhunter.heap.labels import Link
+from leakhunter.heap.suspects import Suspect
+from leakhunter.origin import is_user_file, shorten
+from leakhunter.patterns import catalogue
+from leakhunter.patterns.case import Case, Pattern, open_case
+from leakhunter.units import duration, size, three_digits
+
+# A suspect that explains less of the growth than this is not worth a finding.
+LEAST_SHARE = 0.05
+MOST_FINDINGS = 5
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The growth that started a probe.
+
+    ``meter`` is its name, ``rate`` its bytes (or blocks) per step, ``since`` the step it began at, ``window`` the steps
+    that the probe watched, ``capacity`` the bytes that were still free, 0 when unknown.
+    """
+
+    meter: str
+    unit: str
+    rate: float
+    since: int
+    window: int
+    step: int
+    seconds_per_step: float
+    capacity: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
+    """Findings for the suspects that explain a part of the growth, the largest first."""
+    findings: list[Finding] = []
+    for suspect in suspects:
+        share = share_of(suspect, growth)
+        if share < LEAST_SHARE and suspect.graph is None:
+            continue
+        case = choose_holder(open_case(suspect, growth.facts))
+        finding = accuse(case, catalogue.name(case), growth, share)
+        if all(finding.signature != known.signature for known in findings):
+            findings.append(finding)
+        if len(findings) == MOST_FINDINGS:
+            break
+    return findings
+
+
+def share_of(suspect: Suspect, growth: Growth) -> float:
+    """The part of the growth that a suspect explains, 0 to 1."""
+    if growth.rate <= 0:
+        return 1.0
+    if growth.unit == "blocks":
+        return min(1.0, suspect.count / growth.window / growth.rate)
+    return min(1.0, suspect.bytes / growth.window / growth.rate)
+
+
+def choose_holder(case: Case) -> Case:
+    """Of several variables that reach the same graphs, the one that carries them from step to step.
+
+    An output of the last call reaches as much as the state does, but only the state is read again by the next step.
+    """
+    if case.suspect.graph is None or not case.suspect.rivals or case.suspect.container >= 0:
+        return case
+    for route in (case.suspect.route, *case.suspect.rivals):
+        last = route.links[-1]
+        scope = route.links[paths.scope_position(route.links)]
+        if last.edge == "local" and scope.file and source.is_loop_carried(scope.file, scope.line, last.text):
+            others = tuple(other for other in (case.suspect.route, *case.suspect.rivals) if other is not route)
+            return open_case(replace(case.suspect, route=route, rivals=others), case.facts)
+    return case
+
+
+def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Finding:
+    """The finding that ``pattern`` makes of ``case``."""
+    suspect = case.suspect
+    severity = pattern.severity_of(case)
+    bound = bound_of(case)
+    if bound is not None and severity != "note":
+        severity = "note"
+    rate = suspect.bytes / growth.window
+    if growth.unit == "bytes" and share > 0.9:
+        # The meter is exact and also counts what hangs on the survivors: headers, nodes, hooks.
+        rate = growth.rate
+    holder = pattern.holder(case) if pattern.holder is not None else holder_of(case, growth)
+    return Finding(
+        pattern=pattern.id,
+        name=pattern.name,
+        severity=severity,
+        meter=growth.meter,
+        bytes_per_step=rate,
+        bytes_held=suspect.held_bytes,
+        count=suspect.held_count,
+        first_step=first_step(suspect, growth),
+        step=growth.step,
+        holder=holder,
+        site=case.site,
+        evidence=Evidence(
+            statements=(*grows(case, growth), pattern.why, *bound_statement(case, growth)),
+            state=suspect.state,
+            share=share,
+            births=suspect.births,
+            graph_steps=suspect.graph.steps if suspect.graph else 0,
+            graph_nodes=suspect.graph.nodes if suspect.graph else 0,
+            saved_bytes=suspect.graph.saved_bytes if suspect.graph else 0,
+        ),
+        fix=pattern.fix(case),
+        forecast=forecast(rate, growth) if severity != "note" else "",
+        signature=signature(pattern, case, holder),
+        statement=statement_of(case),
+    )
+
+
+def first_step(suspect: Suspect, growth: Growth) -> int:
+    """The step in which what piled up began to, as far as it can be dated."""
+    if suspect.graph is not None:
+        return suspect.graph.first
+    return max(1, growth.since)
+
+
+def statement_of(case: Case) -> Frame | None:
+    """The statement to change."""
+    return case.growth.frame if case.growth is not None else None
+
+
+def bound_of(case: Case) -> int | None:
+    """The most items that what grows will ever hold, when it says so itself."""
+    position = case.suspect.container
+    if position < 0:
+        return None
+    # A queue bounds the deque inside it.
+    for link in reversed(case.links[max(0, position - 2) : position + 1]):
+        if link.bound >= 0:
+            return link.bound
+    return None
+
+
+def bound_statement(case: Case, growth: Growth) -> tuple[str, ...]:
+    """Where known growth will stop."""
+    bound = bound_of(case)
+    if bound is None or case.container is None:
+        return ()
+    return (f"it is bounded: growth stops at {bound:,} items, and it has {case.container.length:,} now",)
+
+
+def grows(case: Case, growth: Growth) -> list[str]:
+    """What piles up, in numbers."""
+    suspect = case.suspect
+    graph = suspect.graph
+    name = case.name
+    if graph is not None:
+        verb = "hold" if suspect.container >= 0 else "holds"
+        subject = f"the items of {name}" if suspect.container >= 0 else name
+        return [
+            f"{subject} {verb} the autograd graphs of {graph.steps:,} finished steps ({graph.first:,} to {graph.last:,}): "
+            f"{graph.nodes:,} nodes, {size(graph.saved_bytes)} of saved tensors"
+        ]
+    if suspect.state in ("gc-pending", "stranded"):
+        what = "wait for gc" if suspect.state == "gc-pending" else "are stranded: gc can never free them"
+        return [f"{suspect.held_count:,} cycles like this hold {size(suspect.held_bytes)} and {what}"]
+    if suspect.state == "native":
+        return [native_statement(suspect, growth)]
+    if "replaced" in suspect.hints:
+        return [f"{case.path} has grown by {size(suspect.bytes)} in {suspect.hints['replaced']:,} steps"]
+    if suspect.grew > 0:
+        per_step = suspect.grew / growth.window
+        container = case.container
+        now = f", {container.length:,} now" if container is not None and container.length >= 0 else ""
+        return [f"{name} got {suspect.grew:,} items in {growth.window:,} steps ({per_step:.3g} a step{now})"]
+    return [f"{suspect.count:,} survivors in {growth.window:,} steps, {suspect.held_count:,} held in all"]
+
+
+def native_statement(suspect: Suspect, growth: Growth) -> str:
+    """Growth that no object explains, with what was looked at."""
+    if suspect.count:
+        return f"{suspect.count:,} storages of {size(suspect.bytes)} are alive, and no Python object refers to them"
+    return (
+        f"{growth.meter} grows by {size(growth.rate)} a step; tensors, autograd graphs, containers and garbage were "
+        "looked at and do not explain it"
+    )
+
+
+def holder_of(case: Case, growth: Growth) -> Holder:
+    """The holder in words, with a verdict for every object on the path."""
+    links = case.links
+    start = paths.scope_position(links)
+    scope = links[start]
+    kind = paths.kind_of(links)
+    where = f"{scope.function}()" if scope.role in ("frame", "generator") else scope.text if kind == "module global" else ""
+    return Holder(
+        path=case.path,
+        kind=kind,
+        location=location_of(case, scope),
+        scope=where,
+        nodes=tuple(node(case, position, growth) for position in range(len(links))),
+    )
+
+
+def location_of(case: Case, scope: Link) -> str:
+    """``file:line`` of the variable: where it is assigned, else where its function or class begins."""
+    if case.target is not None:
+        for file in dict.fromkeys([scope.file, *(link.file for link in case.links)]):
+            if file and is_user_file(file):
+                for statement in source.statements(file, case.target):
+                    if statement.kind in ("assign", "empty"):
+                        return f"{shorten(file)}:{statement.line}"
+    for link in (scope, *reversed(case.links)):
+        if link.file and is_user_file(link.file):
+            line = link.line or source.definition_line(link.file, link.function)
+            return f"{shorten(link.file)}:{line}" if line else shorten(link.file)
+    return ""
+
+
+def node(case: Case, position: int, growth: Growth) -> Node:
+    """One object of the path with its verdict."""
+    link = case.links[position]
+    label = link.text or {"root": link.function or link.text, "outside": "held from outside Python"}.get(link.edge, link.edge)
+    verdict, reason = "unknown", ""
+    last = position == len(case.links) - 1
+    if link.edge == "root":
+        verdict = "no"
+        reason = "is running" if link.role in ("frame", "generator") else "lives as long as the program"
+        label = f"{link.function}()" if link.role in ("frame", "generator") else f"module {link.text}"
+        if link.role == "frame" and link.detail:
+            reason += f" in thread {link.detail}"
+    elif position == case.suspect.container and case.suspect.grew > 0:
+        reason = f"{case.suspect.grew:,} items more in {growth.window:,} steps"
+    elif link.edge == "cycle":
+        verdict, reason = "yes", "nothing outside the cycle refers to it"
+    if last and case.suspect.graph is not None:
+        verdict = "yes"
+        reason = f"reaches graphs of steps {case.suspect.graph.first:,} to {case.suspect.graph.last:,}; the loop is at step {growth.step:,}"
+    elif last and case.suspect.state == "held":
+        verdict = "yes"
+        births = [step for step, _ in case.suspect.births]
+        reason = f"born in steps {births[0]:,} to {births[-1]:,}, alive at {growth.step:,}" if births else "outlived its step"
+    place = f"{shorten(link.file)}:{link.line}" if link.file and link.line else ""
+    detail = " ".join(part for part in (link.detail if link.edge != "root" else "", place) if part)
+    return Node(label, link.type, detail, verdict, reason)
+
+
+def signature(pattern: Pattern, case: Case, holder: Holder) -> str:
+    """Eight hex digits that stay the same from run to run: no address, index, count or line goes in."""
+    end = case.suspect.container + 1 if case.suspect.container >= 0 else len(case.links)
+    start = paths.scope_position(case.links[:end])
+    scope = case.links[start]
+    parts = [pattern.id, case.suspect.state, os.path.basename(scope.file), scope.function]
+    parts += [f"{link.edge}{link.text}" for link in case.links[start:end]]
+    if case.suspect.state in ("gc-pending", "stranded"):
+        parts += [link.type for link in case.links]
+    if pattern.holder is not None:
+        parts = [pattern.id, holder.path]
+    return hashlib.sha1("\0".join(parts).encode()).hexdigest()[:8]
+
+
+def forecast(rate: float, growth: Growth) -> str:
+    """When memory is full at this pace."""
+    if rate <= 0 or growth.capacity <= 0:
+        return ""
+    steps = growth.capacity / rate
+    if steps > 1e12:
+        return ""
+    where = growth.meter.split(" ")[0] if growth.meter.startswith("cuda") else "host memory"
+    return f"{where} is full in about {three_digits(steps):,} steps ({duration(steps * growth.seconds_per_step)} at this pace)"

@@ -1,0 +1,27 @@
+"""Futures or tasks kept after their result was used."""
+
+from leakhunter.findings import Fix
+from leakhunter.patterns.case import Case, Pattern
+
+
+def recognise(case: Case) -> bool:
+    """A future or a task on the path."""
+    return case.suspect.state == "held" and case.holds("future")
+
+
+def fix(case: Case) -> Fix:
+    """Drop it with its result."""
+    return Fix(
+        f"take each future out of {case.name} once its result has been read (pop it, or delete entries as they complete)",
+        "",
+        "",
+    )
+
+
+PATTERN = Pattern(
+    "LH702",
+    "futures kept after use",
+    "A future holds its result, or its exception with the frames, as long as it lives itself.",
+    recognise,
+    fix,
+)

@@ -1,0 +1,29 @@
+"""An attribute hung on a tensor that leads back to it through a view or a graph."""
+
+from leakhunter.findings import Fix
+from leakhunter.patterns.case import Case, Pattern
+
+
+def recognise(case: Case) -> bool:
+    """A stranded cycle through an attribute of a tensor."""
+    return case.suspect.state == "stranded" and case.holds("tensor") and case.has_edge("attribute")
+
+
+def fix(case: Case) -> Fix:
+    """Keep it elsewhere."""
+    name = next((link.text for link in case.links if link.edge == "attribute"), "the attribute")
+    return Fix(
+        f"delete the attribute {name} when the tensor is done with, or keep the mapping outside the tensor "
+        "(torch.utils.weak.WeakIdKeyDictionary)",
+        "",
+        "gc.collect() cannot free this cycle: a view refers to its base in C++",
+    )
+
+
+PATTERN = Pattern(
+    "LH814",
+    "attribute of a tensor leads back to it",
+    "The tensor holds its attribute, and the attribute holds the tensor through C++, where gc does not look.",
+    recognise,
+    fix,
+)

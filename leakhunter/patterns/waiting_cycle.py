@@ -1,0 +1,45 @@
+"""Reference cycles that hold tensors and wait for Python's garbage collector."""
+
+from leakhunter.findings import Fix
+from leakhunter.patterns.case import Case, Pattern
+
+
+def recognise(case: Case) -> bool:
+    """Any cycle that gc would free."""
+    return case.suspect.state == "gc-pending"
+
+
+def severity(case: Case) -> str:
+    """A leak where gc does not come: it is off, or only a full collection would look at these objects."""
+    waits_for_full = case.suspect.hints.get("oldest generation", False)
+    return "leak" if waits_for_full or not case.facts.get("gc enabled", True) else "note"
+
+
+def fix(case: Case) -> Fix:
+    """Cut the cycle where it is easiest."""
+    names = [link.text for link in case.links if link.edge == "attribute"]
+    edge = f"{case.links[0].type}{names[0]}" if names else case.path
+    if case.has_edge("closure", "content"):
+        text = "do not capture the object in the lambda or inner function: bind the value it needs, or weakref.ref(object)"
+    elif case.has_edge("self"):
+        text = f"let {edge} hold a weakref.WeakMethod, or a function that is given the object, instead of a bound method"
+    elif case.links[-1].type == case.links[0].type and len(names) == 1 and len(case.links) <= 3:
+        text = f"remove the self reference {edge}"
+    elif case.has_edge("partial"):
+        text = f"let the functools.partial behind {edge} hold weakref.ref(object)"
+    else:
+        text = f"make one reference of the cycle weak: store weakref.ref (or weakref.proxy) in {edge}"
+    if not case.facts.get("gc enabled", True):
+        text += "; or call gc.collect() at a fixed interval, because automatic collection is switched off here"
+    return Fix(text, "", "gc.collect() in every step would also free it, at the price of walking all objects each time")
+
+
+PATTERN = Pattern(
+    "LH801",
+    "reference cycle waits for gc",
+    "Objects in a cycle are not freed when the last variable lets go, only when the cyclic collector comes; it counts "
+    "objects, not bytes.",
+    recognise,
+    fix,
+    severity=severity,
+)

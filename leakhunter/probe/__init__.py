@@ -1,0 +1,1 @@
+"""Evidence gathered for a few steps only, after suspicion."""

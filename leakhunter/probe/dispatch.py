@@ -1,0 +1,266 @@
+"""Call stack and birth step of every storage that PyTorch's operators make while this is armed, on any device.
+
+A ``TorchDispatchMode`` sees the outputs of each operator, those of backward included. It is armed for a few steps
+only: on a loop of tiny operators it triples their cost.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from leakhunter.origin import is_ours, is_user_file
+
+# More births than this are not followed: the table would be larger than the evidence is worth.
+MOST = 200_000
+DEEPEST = 8
+
+# Operators whose CPU kernels are generated and kept per input shape (oneDNN primitive cache).
+SHAPED = {
+    "aten::convolution",
+    "aten::convolution_backward",
+    "aten::mkldnn_convolution",
+    "aten::mkldnn_linear",
+    "aten::mkldnn_rnn_layer",
+    "aten::_mkldnn_transpose",
+}
+
+FLEX = "torch.nn.attention.flex_attention"
+
+# A call stack: (code, instruction offset) pairs of user frames, innermost first.
+Stack = tuple[tuple[CodeType, int], ...]
+
+
+@dataclass
+class Birth:
+    """One storage: born in ``step`` at ``stacks[site]`` as output of ``op``."""
+
+    step: int
+    site: int
+    bytes: int
+    device: str
+    op: str
+
+
+@dataclass
+class Births:
+    """What the recorder saw. ``living`` maps the address of a StorageImpl to its birth."""
+
+    living: dict[int, Birth] = field(default_factory=dict)
+    stacks: list[Stack] = field(default_factory=list)
+    # site -> bytes alive at each quiet point, to see one tensor that is replaced by ever larger ones
+    site_bytes: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    # step -> operators met with an input shape that no earlier step of the probe had
+    new_shapes: dict[int, int] = field(default_factory=dict)
+    traced_steps: set[int] = field(default_factory=set)
+    # names of the pack hooks that were active, with file and line
+    pack_hooks: set[tuple[str, str, int]] = field(default_factory=set)
+    # site -> births that died before they were two steps old, by age at death
+    dead: dict[int, int] = field(default_factory=dict)
+    truncated: bool = False
+    armed_steps: set[int] = field(default_factory=set)
+
+
+class Recorder(TorchDispatchMode):
+    """Records births while it is on the stack of dispatch modes of the thread that armed it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.births = Births()
+        self.step = 0
+        self.error: Exception | None = None
+        self._sites: dict[tuple[tuple[int, int], ...], int] = {}
+        self._fresh: dict[Any, tuple[bool, ...]] = {}
+        self._shapes: set[tuple[Any, ...]] = set()
+        self._thread: int | None = None
+        self._process = 0
+
+    # Without this, a higher-order operator met under a mode of ours would raise into the user's program.
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Wrapped against dynamo, the first operator recorded would import all of torch._dynamo: seconds, and 100 MB.
+        return False
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Tells torch.compile that this mode only watches."""
+        return True
+
+    def arm(self, step: int) -> None:
+        """Record from now on, as step ``step``."""
+        self.step = step
+        self._thread, self._process = threading.get_ident(), os.getpid()
+        self.births.armed_steps.add(step)
+        self.__enter__()
+
+    def disarm(self) -> None:
+        """Leave the stack of modes as it would be without us, also when the user has pushed modes since."""
+        if self._thread is None:
+            return
+        if self._thread == threading.get_ident():
+            above = []
+            stack = _python_dispatch._get_current_dispatch_mode_stack()
+            if self in stack:
+                while stack.pop() is not self:
+                    above.append(_python_dispatch._pop_mode())
+                self.__exit__(None, None, None)
+            for mode in reversed(above):
+                _python_dispatch._push_mode(mode)
+        # On another thread the mode stays on that thread's stack and from now on only passes calls through.
+        self._thread = None
+
+    @property
+    def armed(self) -> bool:
+        """Whether operators are being recorded."""
+        return self._thread is not None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self._thread is not None and self.error is None and os.getpid() == self._process:
+            try:
+                self._record(func, args, out)
+            except Exception as error:
+                self.error = error
+        return out
+
+    def _record(self, func: Any, args: Any, out: Any) -> None:
+        fresh = self._fresh.get(func)
+        if fresh is None:
+            fresh = self._fresh[func] = _fresh_outputs(func)
+        if not any(fresh):
+            return
+        site = -1
+        outputs = out if len(fresh) > 1 else (out,)
+        for is_fresh, output in zip(fresh, outputs, strict=False):
+            if not is_fresh:
+                continue
+            for tensor in _tensors(output):
+                if tensor.layout is not torch.strided or tensor.device.type == "meta":
+                    continue
+                if site < 0:
+                    site = self._site()
+                self._born(tensor, func, site)
+        if site >= 0:
+            self._observe(func, args)
+
+    def _born(self, tensor: torch.Tensor, func: Any, site: int) -> None:
+        living = self.births.living
+        if len(living) >= MOST:
+            self.births.truncated = True
+            return
+        storage = tensor.untyped_storage()
+        address = storage._weak_ref()
+        if address in living:
+            torch.UntypedStorage._free_weak_ref(address)
+            return
+        living[address] = Birth(self.step, site, storage.nbytes(), str(tensor.device), func._schema.name)
+
+    def _observe(self, func: Any, args: Any) -> None:
+        name = func._schema.name
+        if name in SHAPED:
+            key = (name, *(tuple(a.shape) for a in args if isinstance(a, torch.Tensor)))
+            if key not in self._shapes:
+                self._shapes.add(key)
+                self.births.new_shapes[self.step] = self.births.new_shapes.get(self.step, 0) + 1
+        if torch._C._get_tracing_state() is not None:
+            self.births.traced_steps.add(self.step)
+
+    def _site(self) -> int:
+        frame = sys._getframe(3)
+        stack: list[tuple[CodeType, int]] = []
+        innermost: tuple[CodeType, int] | None = None
+        while frame is not None and len(stack) < DEEPEST:
+            code = frame.f_code
+            if is_user_file(code.co_filename):
+                stack.append((code, frame.f_lasti))
+            elif innermost is None and not is_ours(code.co_filename):
+                innermost = (code, frame.f_lasti)
+            frame = frame.f_back  # type: ignore[assignment]
+        if not stack and innermost is not None:
+            stack.append(innermost)
+        key = tuple((id(code), offset) for code, offset in stack)
+        site = self._sites.get(key)
+        if site is None:
+            site = self._sites[key] = len(self.births.stacks)
+            self.births.stacks.append(tuple(stack))
+            self._note_pack_hook()
+        return site
+
+    def _note_pack_hook(self) -> None:
+        top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+        hooks = top(False) if top is not None else None
+        if hooks:
+            code = getattr(hooks[0], "__code__", None)
+            if code is not None:
+                self.births.pack_hooks.add((hooks[0].__qualname__, code.co_filename, code.co_firstlineno))
+
+    def quiet_point(self, step: int) -> None:
+        """End of ``step``: drop what has died, note how many bytes each site keeps alive."""
+        births = self.births
+        expired, free = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref
+        for address in [address for address in births.living if expired(address)]:
+            free(address)
+            birth = births.living.pop(address)
+            if step - birth.step >= 2:
+                births.dead[birth.site] = births.dead.get(birth.site, 0) + 1
+        per_site: dict[int, list[int]] = {}
+        for birth in births.living.values():
+            total = per_site.setdefault(birth.site, [0, 0])
+            total[0] += birth.bytes
+            total[1] += 1
+        for site, (size, count) in per_site.items():
+            births.site_bytes.setdefault(site, []).append((step, size, count))
+        self.step = step + 1
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.disarm()
+        for address in self.births.living:
+            torch.UntypedStorage._free_weak_ref(address)
+        self.births = Births()
+        self._sites.clear()
+        self._fresh.clear()
+        self._shapes.clear()
+
+
+def _fresh_outputs(func: Any) -> tuple[bool, ...]:
+    """For each output of an operator, whether its memory is new: neither a view of an input nor the input itself."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return ()
+    return tuple(output.alias_info is None for output in schema.returns)
+
+
+def _tensors(output: Any) -> Iterator[torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, (list, tuple)):
+        for item in output:
+            yield from _tensors(item)
+
+
+def may_arm() -> bool:
+    """Whether a dispatch mode may be used now.
+
+    Compiled code would leave its fast path, a CUDA graph capture would record what we do, and before torch knew
+    ``supports_higher_order_operators`` an operator such as flex attention raised under any mode it did not know.
+    """
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is not None and getattr(dynamo, "cached_backends", None):
+        return False
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return False
+    if not hasattr(TorchDispatchMode, "supports_higher_order_operators") and FLEX in sys.modules:
+        return False
+    return not torch._C._get_tracing_state()

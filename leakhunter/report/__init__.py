@@ -1,0 +1,1 @@
+"""Renderers: each reads a report and nothing else."""

@@ -1,0 +1,435 @@
+"""From a holder or a call stack to the statement on the user's line, and the change to it as a diff.
+
+Everything here reads source text through ``linecache``, so notebook cells work; nothing is imported or run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+import linecache
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from leakhunter.findings import Frame
+from leakhunter.origin import shorten
+
+GROWING_CALLS = {
+    "append", "appendleft", "add", "extend", "insert", "put", "put_nowait", "push", "update", "setdefault",
+    "heappush", "register", "submit", "enqueue", "add_param_group", "add_module", "add_done_callback",
+    "create_task", "ensure_future",
+}  # fmt: skip
+EMPTYING_CALLS = {
+    "clear", "pop", "popleft", "popitem", "remove", "discard", "get", "get_nowait", "cache_clear", "unregister",
+}  # fmt: skip
+JOINING_CALLS = {"cat", "concat", "concatenate", "stack", "vstack", "hstack", "append"}
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is written to: a variable, an attribute of anything, or a constant key of anything.
+
+    ``function`` (file, first line) narrows a variable to the function it is local to.
+    """
+
+    kind: str
+    name: str
+    function: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of the user's. ``kind`` says what it does to its target.
+
+    ``accumulate`` (``x = x + e``, ``x += e``), ``carry`` (``x = f(x)``), ``join`` (``x = cat([x, e])``), ``assign``,
+    ``add`` (a call such as ``append``), ``item`` (``x[k] = v``), ``empty`` (``x.clear()``, ``x = []``, ``del x[k]``).
+    """
+
+    file: str
+    line: int
+    end_line: int
+    kind: str
+    function: str
+    node: ast.stmt
+    target: Target
+    method_of: str = ""
+    conditional: bool = False
+
+    @property
+    def frame(self) -> Frame:
+        """Where it stands, with its first line of text."""
+        return Frame(self.file, self.line, self.function or "<module>", line_text(self.file, self.line))
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def lines_of(file: str) -> list[str]:
+    """The lines of a source file or notebook cell, each with its newline; empty when they cannot be read."""
+    return linecache.getlines(file)
+
+
+def line_text(file: str, line: int) -> str:
+    """One line of source without its indentation."""
+    return linecache.getline(file, line).strip()
+
+
+def parse(file: str) -> ast.Module | None:
+    """The syntax tree of a file, None when it cannot be had."""
+    text = "".join(lines_of(file))
+    if not text:
+        return None
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def frames_of(stack: Iterable[tuple[types.CodeType, int]]) -> tuple[Frame, ...]:
+    """A recorded call stack with the text of the expression that ran in each frame."""
+    return tuple(_frame(code, offset) for code, offset in stack)
+
+
+def _frame(code: types.CodeType, offset: int) -> Frame:
+    line = _line_at(code, offset)
+    text = ""
+    try:
+        import executing
+
+        # executing wants a frame, of which it reads these four; the real one is long gone.
+        stand_in = types.SimpleNamespace(f_code=code, f_lasti=offset, f_lineno=line, f_globals={})
+        found = executing.Source.executing(stand_in)
+        if found.node is not None:
+            text = ast.unparse(found.node)
+    except Exception:  # a helper of the report: whatever goes wrong in it, the line itself is still told
+        text = ""
+    name = getattr(code, "co_qualname", code.co_name)
+    if not text or len(text) > 120:
+        text = line_text(code.co_filename, line)
+    return Frame(code.co_filename, line, name, text)
+
+
+def _line_at(code: types.CodeType, offset: int) -> int:
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= offset < end and number is not None:
+            line = number
+    return line
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Finding
+
+
+def statements(file: str, target: Target) -> Iterator[Statement]:
+    """Every statement of a file that adds to ``target``, replaces it or empties it, in order of line."""
+    tree = parse(file)
+    if tree is None:
+        return
+    for statement, function, owner, conditional in _walk(tree):
+        if target.function is not None and not _inside(function, target.function, file):
+            continue
+        kind = _kind(statement, target)
+        if kind:
+            yield Statement(
+                file,
+                statement.lineno,
+                statement.end_lineno or statement.lineno,
+                kind,
+                function[-1].name if function else "",
+                statement,
+                target,
+                owner,
+                conditional,
+            )
+
+
+def _walk(
+    node: ast.AST, functions: tuple[FunctionNode, ...] = (), owner: str = "", conditional: bool = False
+) -> Iterator[tuple[ast.stmt, tuple[FunctionNode, ...], str, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from _walk(child, (*functions, child), owner, False)
+        elif isinstance(child, ast.ClassDef):
+            yield from _walk(child, functions, child.name, False)
+        elif isinstance(child, ast.stmt):
+            yield child, functions, owner, conditional
+            yield from _walk(child, functions, owner, conditional or isinstance(child, (ast.If, ast.Try)))
+        elif isinstance(child, (ast.excepthandler, ast.match_case)):
+            yield from _walk(child, functions, owner, True)
+
+
+def _inside(functions: tuple[FunctionNode, ...], place: tuple[str, int], file: str) -> bool:
+    if place[0] != file:
+        return False
+    starts = {min([f.lineno, *(d.lineno for d in f.decorator_list)]) for f in functions}
+    return place[1] in starts or (place[1] <= 1 and not functions)
+
+
+def _kind(statement: ast.stmt, target: Target) -> str:
+    if isinstance(statement, ast.AugAssign) and _is(statement.target, target):
+        return "accumulate"
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return _assignment_kind(statement, target)
+    if isinstance(statement, ast.Delete):
+        return "empty" if any(isinstance(t, ast.Subscript) and _is(t.value, target) for t in statement.targets) else ""
+    if isinstance(statement, (ast.Expr, ast.Return, ast.For, ast.With)):
+        return _call_kind(statement, target)
+    return ""
+
+
+def _assignment_kind(statement: ast.Assign | ast.AnnAssign, target: Target) -> str:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    value = statement.value
+    flat = [part for t in targets for part in (t.elts if isinstance(t, (ast.Tuple, ast.List)) else [t])]
+    if any(isinstance(part, ast.Subscript) and _is(part.value, target) for part in flat):
+        return "item"
+    if value is None or not any(_is(part, target) for part in flat):
+        return _call_kind(statement, target) if value is not None else ""
+    if _is_empty(value):
+        return "empty"
+    if not _mentions(value, target):
+        return "assign"
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and any(_mentions(argument, target) for argument in _arguments(node)):
+            return "join" if _name_of(node.func) in JOINING_CALLS else "carry"
+    if isinstance(value, ast.BinOp):
+        return "accumulate"
+    return "carry"
+
+
+def _call_kind(statement: ast.stmt, target: Target) -> str:
+    for call in _own_calls(statement):
+        name = _name_of(call.func)
+        on_target = isinstance(call.func, ast.Attribute) and _is(call.func.value, target)
+        first = call.args[0] if call.args else None
+        if (on_target or (name == "heappush" and first is not None and _is(first, target))) and (
+            name in GROWING_CALLS or name.startswith("register")
+        ):
+            return "add"
+        if on_target and name in EMPTYING_CALLS:
+            return "empty"
+    return ""
+
+
+def _own_calls(statement: ast.stmt) -> Iterator[ast.Call]:
+    """Calls in the statement itself, not in the statements it encloses."""
+    pending: list[ast.AST] = [statement]
+    while pending:
+        node = pending.pop()
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, (ast.stmt, ast.excepthandler)):
+                pending.append(child)
+        if isinstance(node, ast.Call):
+            yield node
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _is(node: ast.AST, target: Target) -> bool:
+    if isinstance(node, ast.Starred):
+        node = node.value
+    if target.kind == "name":
+        return isinstance(node, ast.Name) and node.id == target.name
+    if target.kind == "attribute":
+        return isinstance(node, ast.Attribute) and node.attr == target.name
+    return (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and repr(node.slice.value) == target.name
+    )
+
+
+def _mentions(node: ast.AST, target: Target) -> bool:
+    return any(_is(part, target) for part in ast.walk(node))
+
+
+def _is_empty(value: ast.expr) -> bool:
+    if isinstance(value, (ast.List, ast.Set, ast.Tuple)):
+        return not value.elts or all(_is_empty(item) for item in value.elts)
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    if isinstance(value, ast.Call):
+        return not value.args and not value.keywords and _name_of(value.func) in ("list", "dict", "set", "deque")
+    return isinstance(value, ast.Constant)
+
+
+def _name_of(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def statement_at(file: str, line: int) -> tuple[ast.stmt, str] | None:
+    """The innermost statement that spans a line, and the function it stands in."""
+    tree = parse(file)
+    if tree is None:
+        return None
+    best: tuple[ast.stmt, str] | None = None
+    for statement, functions, _, _ in _walk(tree):
+        if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+            best = statement, functions[-1].name if functions else ""
+    return best
+
+
+def growing_call_at(frame: Frame) -> Statement | None:
+    """The statement at a frame's line, when it adds to some container."""
+    found = statement_at(frame.file, frame.line)
+    if found is None:
+        return None
+    statement, function = found
+    for call in _own_calls(statement):
+        if isinstance(call.func, ast.Attribute) and _name_of(call.func) in GROWING_CALLS:
+            return Statement(
+                frame.file, statement.lineno, statement.end_lineno or statement.lineno, "add", function, statement,
+                _target_of(call.func.value),
+            )  # fmt: skip
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        return Statement(
+            frame.file, statement.lineno, statement.end_lineno or statement.lineno, "item", function, statement,
+            _target_of(statement.targets[0].value),
+        )  # fmt: skip
+    return None
+
+
+def _target_of(node: ast.expr) -> Target:
+    if isinstance(node, ast.Attribute):
+        return Target("attribute", node.attr)
+    if isinstance(node, ast.Name):
+        return Target("name", node.id)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return Target("key", repr(node.slice.value))
+    return Target("name", "")
+
+
+def is_loop_carried(file: str, first_line: int, name: str) -> bool:
+    """Whether a local variable's value in one iteration of a loop is computed from that in the one before."""
+    target = Target("name", name, (file, first_line))
+    return any(statement.kind in ("accumulate", "carry", "join") for statement in statements(file, target))
+
+
+def parameter_name(file: str, first_line: int, position: int) -> str:
+    """The parameter of a function to which its ``position``-th default belongs, empty when it cannot be told."""
+    tree = parse(file)
+    for _, functions, _, _ in _walk(tree) if tree is not None else ():
+        if functions and _inside(functions[-1:], (file, first_line), file):
+            arguments = functions[-1].args
+            positional = [*arguments.posonlyargs, *arguments.args]
+            with_default = positional[len(positional) - len(arguments.defaults) :]
+            return with_default[position].arg if position < len(with_default) else ""
+    return ""
+
+
+def definition_line(file: str, qualified_name: str) -> int:
+    """The line of a class or function, 0 when it is not in the file."""
+    tree = parse(file)
+    name = qualified_name.rsplit(".", 1)[-1]
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            return node.lineno
+    return 0
+
+
+def with_item(file: str, line: int, manager: str) -> ast.Call | None:
+    """The call of a context manager in the innermost ``with`` around a line."""
+    tree = parse(file)
+    best = None
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line <= (node.end_lineno or line):
+            for item in node.items:
+                if isinstance(item.context_expr, ast.Call) and _name_of(item.context_expr.func) == manager:
+                    best = item.context_expr
+    return best
+
+
+def calls(file: str, name: str) -> Iterator[ast.Call]:
+    """Every call of a function or method of this name in a file."""
+    tree = parse(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and _name_of(node.func) == name:
+            yield node
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Changing
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Text to put at a place of the source: ``(line, column)`` to ``(end_line, end_column)``, columns in bytes."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+
+def replace(node: ast.expr | ast.stmt, text: str) -> Edit:
+    """Put ``text`` in the place of a node."""
+    return Edit(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0, text)
+
+
+def called_on(file: str, node: ast.expr, method: str) -> Edit:
+    """``node`` with ``.method()`` called on it, in parentheses where they are needed."""
+    text = segment(file, node)
+    simple = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return replace(node, f"{text}.{method}()" if simple else f"({text}).{method}()")
+
+
+def segment(file: str, node: ast.AST) -> str:
+    """The source text of a node."""
+    return ast.get_source_segment("".join(lines_of(file)), node) or ast.unparse(node)
+
+
+def diff(file: str, edits: Sequence[Edit], insert_after: tuple[int, str] | None = None) -> str:
+    """A unified diff of a file with the edits made, and with a line put after another where that is asked for."""
+    before = lines_of(file)
+    after = list(before)
+    for edit in sorted(edits, key=lambda e: (e.line, e.column), reverse=True):
+        first = after[edit.line - 1].encode()[: edit.column].decode()
+        last = after[edit.end_line - 1].encode()[edit.end_column :].decode()
+        after[edit.line - 1 : edit.end_line] = [first + edit.text + last]
+    if insert_after is not None:
+        after.insert(insert_after[0] + len(after) - len(before), insert_after[1])
+    name = shorten(file)
+    changed = difflib.unified_diff(before, after, name, name, n=0)
+    return "".join(line if line.endswith("\n") else line + "\n" for line in changed)
+
+
+def indentation(file: str, line: int) -> str:
+    """The white space before a line."""
+    text = linecache.getline(file, line)
+    return text[: len(text) - len(text.lstrip())]
+
+
+def self_reference_free(node: ast.expr, target: Target) -> list[ast.expr]:
+    """The largest parts of a sum that do not mention the target and are more than numbers: what is added to it."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+        if isinstance(node.op, (ast.Mult, ast.Div)) and not _mentions(node, target):
+            return [side for side in (node.left, node.right) if _is_tensor_like(side)][-1:]
+        return [*self_reference_free(node.left, target), *self_reference_free(node.right, target)]
+    if _mentions(node, target) or not _is_tensor_like(node):
+        return []
+    return [node]
+
+
+def _is_tensor_like(node: ast.expr) -> bool:
+    """Whether an expression may be a tensor: a number is none, and neither is a product of numbers."""
+    if isinstance(node, ast.UnaryOp):
+        return _is_tensor_like(node.operand)
+    if isinstance(node, ast.BinOp):
+        return _is_tensor_like(node.left) or _is_tensor_like(node.right)
+    if isinstance(node, ast.Call) and _name_of(node.func) in dir(builtins):
+        return False
+    return not isinstance(node, ast.Constant)
+
+
+Rewriter = Callable[[Statement], str]
