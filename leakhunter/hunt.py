@@ -38,6 +38,8 @@ SHORT = 60
 SLOW = 10.0
 # A probe may make its steps take this many times as long; then it goes on without call stacks.
 PROBE_BUDGET = 2.0
+# ... but always this many seconds, which nobody notices and a loop of tiny steps needs.
+LEAST_BUDGET = 0.1
 # While nothing is added in a probe's window, it waits this many times its length for the next stair.
 PATIENCE = 4
 # Suspicion of a quantity whose growth is explained needs this much more growth than that.
@@ -68,21 +70,24 @@ class Pursuit:
     gauge: Gauge
     rate: float
     patience: int
-    level: float
+    # where memory stood when growth was last seen, None until the first look after the diagnosis
+    level: float | None
+    # where it stood before the growth
     base: float
     seen: int
 
 
 @dataclass
 class Probe:
-    """Evidence being gathered since ``started``, because ``gauge`` grew."""
+    """Evidence being gathered because ``gauge`` grew."""
 
     gauge: Gauge
     suspicion: Suspicion
-    started: int
-    began: float
     recorder: Recorder | None
+    began: float = 0.0
     census: Census | None = None
+    # of every gauge, at the census
+    readings: tuple[float, ...] = ()
     reading: float = 0.0
 
 
@@ -221,7 +226,9 @@ class Hunt:
             from leakhunter.probe import dispatch
 
             recorder = dispatch.Recorder() if not self.coarse and dispatch.may_arm() else None
-            self._probe = Probe(gauge, suspicion, self.steps, time.perf_counter(), recorder)
+            self._probe = Probe(gauge, suspicion, recorder)
+        # On a clock that stands still while we work for ourselves.
+        self._probe.began = time.perf_counter() - self._away
         if recorder is None:
             self._take_census()
         else:
@@ -256,7 +263,7 @@ class Hunt:
 
     def _over_budget(self, probe: Probe) -> bool:
         allowed = PROBE_BUDGET * self.probe_length * self.seconds_per_step
-        return time.perf_counter() - probe.began > max(allowed, 0.02)
+        return time.perf_counter() - probe.began - self._away > max(allowed, LEAST_BUDGET)
 
     def _take_census(self) -> None:
         from leakhunter.probe import census
@@ -264,6 +271,7 @@ class Hunt:
         assert self._probe is not None
         with self._own_work():
             self._probe.census = census.take(self.steps)
+        self._probe.readings = tuple(map(self._read, self._gauges()))
         self._probe.reading = self._read(self._probe.gauge)
 
     def _read(self, gauge: Gauge) -> float:
@@ -286,12 +294,8 @@ class Hunt:
             self._away += time.perf_counter() - start
 
     def _end_probe(self, fruitful: bool) -> None:
-        probe, self._probe = self._probe, None
-        if probe is None:
-            return
-        if probe.recorder is not None:
-            probe.recorder.close()
-        _probing.release()
+        with self._own_work():
+            self.abandon_probe()
         self._fruitless = 0 if fruitful else self._fruitless + 1
         pause = self.options.cooldown * 2 ** max(0, self._fruitless - 1) if not fruitful else 0
         self._next_probe = self.steps + pause
@@ -310,6 +314,8 @@ class Hunt:
             probe.recorder.disarm()
         with self._own_work():
             findings = self._findings(probe)
+        if findings:
+            self._explain_growth(probe)
         self._end_probe(fruitful=bool(findings))
         for finding in findings:
             self._take_up(finding, probe)
@@ -326,7 +332,7 @@ class Hunt:
         window = self.steps - probe.census.step
         measured = max(probe.suspicion.rate, (self._read(probe.gauge) - probe.reading) / window)
         with captured() as heap:
-            diagnosis = Diagnosis(heap, probe.census, births, clock, self.steps)
+            diagnosis = Diagnosis(heap, probe.census, births, clock, self.steps, probe.suspicion.since)
             suspects = diagnosis.suspects()
             facts = {**self._facts(births, window), **diagnosis.facts()}
             self._notes += [remark for remark in heap.remarks if remark not in self._notes]
@@ -391,26 +397,25 @@ class Hunt:
     # what becomes of findings
 
     def _take_up(self, finding: Finding, probe: Probe) -> None:
-        gauge = probe.gauge
         known = self.findings.get(finding.signature)
+        if known is not None and known.is_open:
+            return
         self.findings[finding.signature] = finding
-        rate = probe.suspicion.rate
-        gauge.explained = max(gauge.explained, rate)
-        level = self._read(gauge)
-        self._pursuits = [p for p in self._pursuits if p.finding.signature != finding.signature]
-        self._pursuits.append(
-            Pursuit(
-                finding,
-                gauge,
-                rate,
-                patience=max(4 * self.block, 3 * probe.suspicion.block),
-                level=level,
-                base=level - rate * (self.steps - probe.suspicion.since),
-                seen=self.steps,
-            )
-        )
-        if known is None or not known.is_open:
-            self._found(finding)
+        gauge, rate = probe.gauge, probe.suspicion.rate
+        patience = max(4 * self.block, 3 * probe.suspicion.block)
+        self._pursuits.append(Pursuit(finding, gauge, rate, patience, None, 0.0, self.steps))
+        self._found(finding)
+
+    def _explain_growth(self, probe: Probe) -> None:
+        """What all quantities have grown by in the window is explained by what was found in it."""
+        window = self.steps - probe.census.step if probe.census is not None else 0
+        for gauge, before in zip(self._gauges(), probe.readings, strict=False):
+            if gauge.trend is not None and window:
+                gauge.explained = max(gauge.explained, (self._read(gauge) - before) / window)
+        probe.gauge.explained = max(probe.gauge.explained, probe.suspicion.rate)
+
+    def _gauges(self) -> list[Gauge]:
+        return [gauge for _, gauges in self._meters for gauge in gauges]
 
     def _follow(self, last: bool = False) -> None:
         """Take back findings whose growth is over."""
@@ -422,7 +427,10 @@ class Hunt:
                 continue
             low = min(recent)
             waited = self.steps - pursuit.seen
-            if low - pursuit.level >= 0.25 * pursuit.rate * max(waited, 1):
+            if pursuit.level is None:
+                pursuit.level, pursuit.seen = low, self.steps
+                pursuit.base = low - pursuit.rate * (self.steps - pursuit.finding.first_step)
+            elif low - pursuit.level >= 0.25 * pursuit.rate * max(waited, 1):
                 pursuit.level, pursuit.seen = low, self.steps
             elif low < pursuit.base + 0.5 * (pursuit.level - pursuit.base):
                 # Memory fell back: the loop has a period, and only blocks longer than it show a leak.
@@ -450,13 +458,14 @@ class Hunt:
         elif self._pursuits:
             self._follow(last=True)
 
-    def abandon(self) -> None:
-        """Stop at once and leave nothing behind."""
+    def abandon_probe(self) -> None:
+        """End a probe and let go of its evidence."""
         probe, self._probe = self._probe, None
-        self._pursuits.clear()
         if probe is not None:
             if probe.recorder is not None:
                 probe.recorder.close()
+            # Whoever still has the probe must not have its evidence.
+            probe.recorder = probe.census = None
             _probing.release()
 
     # ----------------------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ class Watch:
             _stack.active.remove(self)
         try:
             if self._hunt is not None:
-                self._hunt.abandon()
+                self._hunt.abandon_probe()
         except Exception:
             logger.debug("leakhunter could not clean up after an error of its own")
 

@@ -101,7 +101,11 @@ class _Walk:
                 self._autograd_node(node, following, "next")
         names = _saved_names(type(autograd_node))
         for name in names:
-            saved = getattr(autograd_node, name, None)
+            try:
+                saved = getattr(autograd_node, name)
+            except RuntimeError:
+                # A custom Function refuses once backward has freed what it saved.
+                continue
             if saved is None:
                 continue
             for item in saved if isinstance(saved, (tuple, list)) else (saved,):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import gc
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from leakhunter.origin import is_user_module
 MOST_CYCLES = 400
 # Start points tried for the shortest cycle of a component.
 TRIES = 6
+HIDDEN_TRIES = 60
 
 
 @dataclass
@@ -122,10 +123,10 @@ def find(
     members = _members(component, by_component)
     for label in sorted(by_component, key=lambda c: -sum(storages[n].bytes for n in by_component[c]))[:MOST_CYCLES]:
         nodes = members[label]
-        route = shortest_cycle(heap, inside, nodes, paths)
+        stranded = bool(seen_by_gc[nodes].any())
+        route = shortest_cycle(heap, inside, nodes, paths, stranded)
         if route is None:
             continue
-        stranded = bool(seen_by_gc[nodes].any())
         group = groups.setdefault(
             (route[0].key, stranded),
             Garbage("stranded" if stranded else "gc-pending", route[0], route[1], sample[label]),
@@ -201,27 +202,54 @@ def _oldest_generation(heap: Heap) -> Bools:
 
 
 def shortest_cycle(
-    heap: Heap, edges: Bools, nodes: Sequence[int], paths: Paths
+    heap: Heap, edges: Bools, nodes: Sequence[int], paths: Paths, stranded: bool
 ) -> tuple[Route, tuple[str, ...]] | None:
-    """The cycle of a component that is easiest to understand, and its references that gc does not see."""
-    inside = set(nodes)
-    following = _following(heap, edges, inside)
+    """The cycle of a component that is easiest to understand, and its references that gc does not see.
+
+    A stranded component may also have cycles that gc could free; the one to show runs through what gc does not see.
+    """
+    following = _following(heap, edges, set(nodes))
     best: list[int] | None = None
-    for start in sorted(nodes, key=lambda node: _preference(heap, node))[:TRIES]:
-        cycle = _cycle_through(start, following)
-        if cycle is not None and (best is None or len(cycle) < len(best)):
+    for cycle in _hidden_cycles(heap, nodes, following) if stranded else _cycles(heap, nodes, following):
+        if best is None or len(cycle) < len(best):
             best = cycle
     if best is None:
-        return None
+        return shortest_cycle(heap, edges, nodes, paths, False) if stranded else None
+    best = _rotated(heap, best)
     links = [labels.describe(heap.objects[best[0]], Edge("cycle", ""))]
     for position in range(1, len(best)):
         before = best[position - 2] if position > 1 else best[-2]
         edge = paths.edge(before, best[position - 1], best[position])
         links.append(labels.describe(heap.objects[best[position]], edge))
-    hidden = tuple(
-        heap.labels[pair] for pair in zip(best, best[1:], strict=False) if pair in heap.labels
-    )
+    hidden = tuple(heap.labels[pair] for pair in zip(best, best[1:], strict=False) if pair in heap.labels)
     return generalise(links), hidden
+
+
+def _cycles(heap: Heap, nodes: Sequence[int], following: dict[int, list[int]]) -> Iterator[list[int]]:
+    """The shortest cycle through each of the objects that a reader knows best."""
+    for start in sorted(nodes, key=lambda node: _preference(heap, node))[:TRIES]:
+        way = _way(start, start, following)
+        if way is not None:
+            yield way
+
+
+def _hidden_cycles(heap: Heap, nodes: Sequence[int], following: dict[int, list[int]]) -> Iterator[list[int]]:
+    """The shortest cycle through each of the references that gc does not see."""
+    tried = 0
+    for source in nodes:
+        for target in following.get(source, ()):
+            if (source, target) in heap.labels and tried < HIDDEN_TRIES:
+                tried += 1
+                way = [target] if target == source else _way(target, source, following)
+                if way is not None:
+                    yield [source, *way]
+
+
+def _rotated(heap: Heap, cycle: list[int]) -> list[int]:
+    """The same cycle, begun at the object that a reader knows best."""
+    ring = cycle[:-1]
+    first = min(range(len(ring)), key=lambda position: _preference(heap, ring[position]))
+    return [*ring[first:], *ring[:first], ring[first]]
 
 
 def _following(heap: Heap, edges: Bools, inside: set[int]) -> dict[int, list[int]]:
@@ -244,20 +272,20 @@ def _preference(heap: Heap, node: int) -> tuple[int, int]:
     return (1 + order.index(what) if what in order else 20), node
 
 
-def _cycle_through(start: int, following: dict[int, list[int]]) -> list[int] | None:
-    """The shortest cycle through ``start``, which begins and ends with it."""
-    before = {start: start}
+def _way(start: int, end: int, following: dict[int, list[int]]) -> list[int] | None:
+    """The shortest way of at least one reference from ``start`` to ``end``, both included."""
+    before: dict[int, int] = {}
     pending = deque([start])
     while pending:
         node = pending.popleft()
         for target in following.get(node, ()):
-            if target == start:
-                cycle = [start, node]
+            if target == end:
+                way = [end, node]
                 while node != start:
                     node = before[node]
-                    cycle.append(node)
-                return cycle[::-1] if len(cycle) > 2 else [start, start]
-            if target not in before:
+                    way.append(node)
+                return way[::-1]
+            if target not in before and target != start:
                 before[target] = node
                 pending.append(target)
     return None

@@ -129,10 +129,15 @@ class _Group:
 
 
 class Diagnosis:
-    """Everything that one capture says, compared with a census ``now - census.step`` steps earlier."""
+    """Everything that one capture says, compared with a census ``now - census.step`` steps earlier.
 
-    def __init__(self, heap: Heap, census: Census, births: Births, clock: Clock, now: int) -> None:
+    ``since`` is the step in which growth began: what is said to have grown must be large enough for it.
+    """
+
+    def __init__(self, heap: Heap, census: Census, births: Births, clock: Clock, now: int, since: int) -> None:
         self.heap = heap
+        # steps since the growth began, which is longer than the window that was watched
+        self.span = max(1, now - since)
         self.census = census
         self.births = births
         self.clock = clock
@@ -269,7 +274,8 @@ class Diagnosis:
             known = [node for node in before if self._has_length(node)]
             grew = sum(self._grew(node) for node in known)
             if grew > 0 and any(self._is_new(node) for node in here):
-                return position, grew
+                length = sum(labels.length(self.heap.objects[node]) for node in known)
+                return (position, grew) if self._has_grown_all_along(length, grew) else (-1, 0)
             # What fans out at a container that has not grown is a ring, or a fixed set of growing things.
             level = len(known) == len(before)
             if len(here) > len(before) and not level:
@@ -286,6 +292,19 @@ class Diagnosis:
         """Position in the route of what stands at ``position`` in the paths."""
         prefix = self._route(group.paths[0][: position + 1], self._varying(group.paths))
         return min(len(prefix.links), len(group.route.links)) - 1
+
+    def _is_ring(self, group: _Group, steps: int) -> bool:
+        """Whether graphs of no more steps are held than a container that has not grown has items."""
+        for position in range(min(map(len, group.paths)) - 1):
+            nodes = {path[position] for path in group.paths}
+            fans_out = len({path[position + 1] for path in group.paths}) > len(nodes)
+            if fans_out and all(self._has_length(node) and not self._grew(node) for node in nodes):
+                return steps <= 1.5 * sum(labels.length(self.heap.objects[node]) for node in nodes)
+        return False
+
+    def _has_grown_all_along(self, length: int, grew: int) -> bool:
+        """Whether a container has the items it must have if it grew like this since growth began."""
+        return length >= 0.5 * grew / self.window * self.span
 
     def _spread(self, group: _Group) -> int:
         """In how many steps the members were born; unknown births count as one step each."""
@@ -433,8 +452,11 @@ class Diagnosis:
     ) -> Suspect | None:
         mine = nodes & old.keys()
         steps = {old[node] for node in mine}
-        # Graphs of a few steps may wait for one backward; a leak has kept them since before the probe began.
-        if not steps or min(steps) > self.census.step - OF_AGE or len(steps) < self.window:
+        # Graphs of a few steps may wait for one backward, and a ring of losses holds some: a leak has kept them since
+        # the growth began.
+        if len(steps) < 3 or min(steps) > self.census.step - OF_AGE or max(steps) - min(steps) < 0.5 * self.span:
+            return None
+        if self._is_ring(group, len(steps)):
             return None
         storages = {storage for node in mine for storage in saved.get(node, ())}
         in_window = {
@@ -574,8 +596,9 @@ class Diagnosis:
             node = self.heap.find_id(address)
             if node < 0 or self.heap.ours[node] or not self.reached[node]:
                 continue
-            grew = labels.length(self.heap.objects[node]) - before
-            if grew >= least:
+            length = labels.length(self.heap.objects[node])
+            grew = length - before
+            if grew >= least and self._has_grown_all_along(length, grew):
                 grown[node] = grew
         groups: dict[Any, list[tuple[int, Route]]] = defaultdict(list)
         for node in sorted(grown, key=lambda node: grown[node], reverse=True)[:200]:

@@ -19,6 +19,8 @@ from leakhunter.units import duration, size, three_digits
 
 # A suspect that explains less of the growth than this is not worth a finding.
 LEAST_SHARE = 0.05
+# One that would explain this many times the growth does not pile up: as much is taken away as is added.
+MOST_SHARE = 4.0
 MOST_FINDINGS = 5
 
 
@@ -46,8 +48,9 @@ def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
     findings: list[Finding] = []
     for suspect in suspects:
         share = share_of(suspect, growth)
-        if share < LEAST_SHARE and suspect.graph is None:
+        if share > MOST_SHARE or (share < LEAST_SHARE and suspect.graph is None):
             continue
+        share = min(1.0, share)
         case = choose_holder(open_case(suspect, growth.facts))
         finding = accuse(case, catalogue.name(case), growth, share)
         if all(finding.signature != known.signature for known in findings):
@@ -58,12 +61,11 @@ def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
 
 
 def share_of(suspect: Suspect, growth: Growth) -> float:
-    """The part of the growth that a suspect explains, 0 to 1."""
+    """How much of the growth a suspect explains: 1 is all of it, and more than that is turnover."""
     if growth.rate <= 0:
         return 1.0
-    if growth.unit == "blocks":
-        return min(1.0, suspect.count / growth.window / growth.rate)
-    return min(1.0, suspect.bytes / growth.window / growth.rate)
+    amount = suspect.count if growth.unit == "blocks" else suspect.bytes
+    return amount / growth.window / growth.rate
 
 
 def choose_holder(case: Case) -> Case:
