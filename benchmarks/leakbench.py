@@ -96,7 +96,17 @@ def prepare(device: str) -> None:
 
 def in_process(kind: str, path: str, steps: int, device: str) -> dict[str, Any]:
     """Run one program in a fresh interpreter."""
-    command = [sys.executable, os.path.abspath(__file__), "--one", kind, path, "--steps", str(steps), "--device", device]
+    command = [
+        sys.executable,
+        os.path.abspath(__file__),
+        "--one",
+        kind,
+        path,
+        "--steps",
+        str(steps),
+        "--device",
+        device,
+    ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if result.returncode:
         return {"error": result.stderr.strip().splitlines()[-1] if result.stderr.strip() else "failed"}
@@ -131,7 +141,9 @@ def line(row: dict[str, Any]) -> str:
         return f"{name:34} ERROR {row['error']}"
     verdict = "LEAK" if row["open"] else "clean"
     right = "ok " if bool(row["open"]) == row["leaks"] else "BAD"
-    found = next((f for f in row["findings"] if f["signature"] in row["open"]), None) or next(iter(row["findings"]), None)
+    found = next((f for f in row["findings"] if f["signature"] in row["open"]), None) or next(
+        iter(row["findings"]), None
+    )
     what = f"{found['pattern']} {found['severity']:6} {found['path'][:60]}" if found else ""
     named = " " if not row["leaks"] else "h" if holder_named(row) else "-"
     ratio = f"{row['ratio']:.2f}" if row.get("ratio") else ""
@@ -184,7 +196,9 @@ def main() -> None:
         parser.error(f"there is no program in {place}")
     rows = []
     with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
-        jobs = [pool.submit(measure, path, chosen.steps, chosen.device, not chosen.no_time) for path in programs]
+        jobs = [
+            pool.submit(measure, path, chosen.steps, chosen.device, not chosen.no_time) for path in programs
+        ]
         for job in jobs:
             rows.append(job.result())
             print(line(rows[-1]), flush=True)

@@ -225,7 +225,9 @@ class Report:
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError:
-            raise ValueError(f"{os.fspath(path)} is not JSON: give a file that Report.to_json wrote") from None
+            raise ValueError(
+                f"{os.fspath(path)} is not JSON: give a file that Report.to_json wrote"
+            ) from None
         return cls.from_dict(data)
 
 
@@ -235,7 +237,9 @@ def _decode(kind: Any, value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"{getattr(kind, '__name__', kind)} must be an object")
         hints = typing.get_type_hints(kind)
-        given = {f.name: _decode(hints[f.name], value[f.name]) for f in dataclasses.fields(kind) if f.name in value}
+        given = {
+            f.name: _decode(hints[f.name], value[f.name]) for f in dataclasses.fields(kind) if f.name in value
+        }
         return typing.cast(Any, kind)(**given)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):

@@ -68,6 +68,15 @@ class Trend:
         self._taken = 0
         self._shortest = max(self._shortest, -(-block // self.beat))
 
+    def rate(self, steps: int) -> float:
+        """Growth per step over the last ``steps`` steps, from the lowest reading of either half."""
+        count = min(len(self.readings), steps // self.beat)
+        half = count // 2
+        if not half:
+            return 0.0
+        first, second = min(self.readings[-count:-half]), min(self.readings[-half:])
+        return max(0.0, (second - first) / (half * self.beat))
+
     def suspicion(self) -> Suspicion | None:
         """Growth that ends at the last reading, looked for in every block length that is due now."""
         count = len(self.readings)

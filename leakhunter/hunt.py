@@ -86,8 +86,6 @@ class Probe:
     recorder: Recorder | None
     began: float = 0.0
     census: Census | None = None
-    # of every gauge, at the census
-    readings: tuple[float, ...] = ()
     reading: float = 0.0
 
 
@@ -147,7 +145,9 @@ class Hunt:
     def _add_meter(self, meter: Meter) -> None:
         if self.block < BLOCK:
             meter = dataclasses.replace(meter, beat=1)
-        gauges = tuple(Gauge(quantity, Recording(), self._trend(meter, quantity)) for quantity in meter.quantities)
+        gauges = tuple(
+            Gauge(quantity, Recording(), self._trend(meter, quantity)) for quantity in meter.quantities
+        )
         self._meters.append((meter, gauges))
 
     def _trend(self, meter: Meter, quantity: Quantity) -> Trend | None:
@@ -182,7 +182,11 @@ class Hunt:
                 self._suspect()
 
     def _end_warmup(self) -> None:
-        if (self.coarse or self.seconds_per_step > SLOW) and self.block == BLOCK and self.options.block is None:
+        if (
+            (self.coarse or self.seconds_per_step > SLOW)
+            and self.block == BLOCK
+            and self.options.block is None
+        ):
             self.coarse = True
             self._plan()
             self._meters = [(dataclasses.replace(meter, beat=1), gauges) for meter, gauges in self._meters]
@@ -271,7 +275,6 @@ class Hunt:
         assert self._probe is not None
         with self._own_work():
             self._probe.census = census.take(self.steps)
-        self._probe.readings = tuple(map(self._read, self._gauges()))
         self._probe.reading = self._read(self._probe.gauge)
 
     def _read(self, gauge: Gauge) -> float:
@@ -284,7 +287,11 @@ class Hunt:
     def _own_work(self) -> Iterator[None]:
         """Time and memory that go here are ours, and left out of what is said of the loop."""
         start = time.perf_counter()
-        before = [(gauge, value) for meter, gauges in self._meters for gauge, value in zip(gauges, meter.read(), strict=True)]
+        before = [
+            (gauge, value)
+            for meter, gauges in self._meters
+            for gauge, value in zip(gauges, meter.read(), strict=True)
+        ]
         try:
             yield
         finally:
@@ -375,13 +382,15 @@ class Hunt:
 
         if growth.unit != "bytes" or sum(share_of(suspect, growth) for suspect in suspects) >= 0.5:
             return []
-        known = any(growth.facts.get(name) for name in ("profiler on", "new shapes", "traced", "autocast cache"))
+        known = any(
+            growth.facts.get(name) for name in ("profiler on", "new shapes", "traced", "autocast cache")
+        )
         if not known and self._fruitless < 1:
             return []
         route = Route((Link("root", "native", "memory", "native"),), False)
         size = int(growth.rate * growth.window)
         held = int(growth.rate * (growth.step - growth.since))
-        return [Suspect("native", route, 0, size, 0, held, sample=Sample("memory"))]
+        return [Suspect("native", route, 0, size, growth.rate, 0, held, sample=Sample("memory"))]
 
     def _capacity(self, gauge: Gauge) -> float:
         """Bytes still free where the quantity lives, 0 when unknown."""
@@ -407,11 +416,10 @@ class Hunt:
         self._found(finding)
 
     def _explain_growth(self, probe: Probe) -> None:
-        """What all quantities have grown by in the window is explained by what was found in it."""
-        window = self.steps - probe.census.step if probe.census is not None else 0
-        for gauge, before in zip(self._gauges(), probe.readings, strict=False):
-            if gauge.trend is not None and window:
-                gauge.explained = max(gauge.explained, (self._read(gauge) - before) / window)
+        """All growth of the blocks that raised suspicion is taken to be explained by what was found."""
+        for gauge in self._gauges():
+            if gauge.trend is not None:
+                gauge.explained = max(gauge.explained, gauge.trend.rate(BLOCKS * probe.suspicion.block))
         probe.gauge.explained = max(probe.gauge.explained, probe.suspicion.rate)
 
     def _gauges(self) -> list[Gauge]:
@@ -520,5 +528,3 @@ def environment() -> dict[str, str]:
         "pid": str(os.getpid()),
         "gc": f"{'on' if gc.isenabled() else 'off'} {gc.get_threshold()}",
     }
-
-

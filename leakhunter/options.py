@@ -70,7 +70,11 @@ class Options:
                 near = difflib.get_close_matches(name, fields, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(fields)}"
                 raise TypeError(f"leakhunter has no option {name!r}: {hint}")
-        values = {name: _read(name, str(f.type)) for name, f in fields.items() if PREFIX + name.upper() in os.environ}
+        values = {
+            name: _read(name, str(f.type))
+            for name, f in fields.items()
+            if PREFIX + name.upper() in os.environ
+        }
         return cls(**{**values, **given})
 
     def to_dict(self) -> dict[str, Any]:

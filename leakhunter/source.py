@@ -177,7 +177,11 @@ def _kind(statement: ast.stmt, target: Target) -> str:
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return _assignment_kind(statement, target)
     if isinstance(statement, ast.Delete):
-        return "empty" if any(isinstance(t, ast.Subscript) and _is(t.value, target) for t in statement.targets) else ""
+        return (
+            "empty"
+            if any(isinstance(t, ast.Subscript) and _is(t.value, target) for t in statement.targets)
+            else ""
+        )
     if isinstance(statement, (ast.Expr, ast.Return, ast.For, ast.With)):
         return _call_kind(statement, target)
     return ""
@@ -257,7 +261,9 @@ def _is_empty(value: ast.expr) -> bool:
     if isinstance(value, ast.Dict):
         return not value.keys
     if isinstance(value, ast.Call):
-        return not value.args and not value.keywords and _name_of(value.func) in ("list", "dict", "set", "deque")
+        return (
+            not value.args and not value.keywords and _name_of(value.func) in ("list", "dict", "set", "deque")
+        )
     return isinstance(value, ast.Constant)
 
 
@@ -378,10 +384,17 @@ def replace(node: ast.expr | ast.stmt, text: str) -> Edit:
 
 
 def called_on(file: str, node: ast.expr, method: str) -> Edit:
-    """``node`` with ``.method()`` called on it, in parentheses where they are needed."""
+    """``node`` with ``.method()`` called on it, in parentheses where they are needed and not there yet."""
     text = segment(file, node)
-    simple = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
-    return replace(node, f"{text}.{method}()" if simple else f"({text}).{method}()")
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        return replace(node, f"{text}.{method}()")
+    line, end_line = node.lineno, node.end_lineno or node.lineno
+    before = lines_of(file)[line - 1].encode()[: node.col_offset]
+    after = lines_of(file)[end_line - 1].encode()[node.end_col_offset :]
+    if before.endswith(b"(") and after.startswith(b")") and not before[:-1].rstrip()[-1:].isalnum():
+        end = (node.end_col_offset or 0) + 1
+        return Edit(end_line, end, end_line, end, f".{method}()")
+    return replace(node, f"({text}).{method}()")
 
 
 def segment(file: str, node: ast.AST) -> str:

@@ -70,7 +70,9 @@ class Watch:
 
     def __iter__(self) -> Iterator[Any]:
         if self._iterable is None:
-            raise TypeError("this watch wraps nothing: use watch(iterable), or call step() at the end of each step")
+            raise TypeError(
+                "this watch wraps nothing: use watch(iterable), or call step() at the end of each step"
+            )
         return self._iterate(iter(self._iterable))
 
     def _iterate(self, iterator: Iterator[Any]) -> Iterator[Any]:
@@ -98,7 +100,9 @@ class Watch:
 
     def __aiter__(self) -> AsyncIterator[Any]:
         if self._iterable is None:
-            raise TypeError("this watch wraps nothing: use watch(iterable), or call step() at the end of each step")
+            raise TypeError(
+                "this watch wraps nothing: use watch(iterable), or call step() at the end of each step"
+            )
         return self._iterate_async(aiter(self._iterable))
 
     async def _iterate_async(self, iterator: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -229,7 +233,9 @@ class Watch:
         if self._hunt is not None:
             return self._hunt.report()
         note = "leakhunter is switched off" if self._off else "nothing was watched: the loop made no step"
-        return Report(self._watched(), 0, 0.0, notes=(note,), options=self._options.to_dict(), environment=environment())
+        return Report(
+            self._watched(), 0, 0.0, notes=(note,), options=self._options.to_dict(), environment=environment()
+        )
 
     def _watched(self) -> str:
         what = "a loop" if self._iterable is None else type(self._iterable).__name__
@@ -298,7 +304,9 @@ def watch(iterable: Any = None, /, **options: Any) -> Any:
     if iterable is not None and not hasattr(iterable, "__iter__") and not hasattr(iterable, "__aiter__"):
         if not hasattr(iterable, "__getitem__"):
             kind = type(iterable).__name__
-            raise TypeError(f"watch() was given a {kind}: give it what you iterate over, such as the DataLoader or a range")
+            raise TypeError(
+                f"watch() was given a {kind}: give it what you iterate over, such as the DataLoader or a range"
+            )
     return Watch(iterable, chosen, _place())
 
 
@@ -328,7 +336,9 @@ def check(function: Callable[[], Any], repeats: int = 20, **options: Any) -> Rep
         ValueError: ``repeats`` is less than 1.
     """
     if not callable(function):
-        raise TypeError(f"check() was given a {type(function).__name__}: give it a function without arguments")
+        raise TypeError(
+            f"check() was given a {type(function).__name__}: give it a function without arguments"
+        )
     if repeats < 1:
         raise ValueError(f"repeats is {repeats!r}: give a number of at least 1")
     watched = Watch(range(repeats), Options.resolve(**options), _place())

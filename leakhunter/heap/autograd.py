@@ -32,9 +32,13 @@ def expand(heap: Heap) -> None:
         for node in heap.tracked_nodes(torch.UntypedStorage):
             walk.storage_object(node, heap.objects[node])
     if walk.truncated:
-        heap.remarks.append(f"the autograd graph is larger than {MOST_NODES:,} nodes; the rest was not looked at")
+        heap.remarks.append(
+            f"the autograd graph is larger than {MOST_NODES:,} nodes; the rest was not looked at"
+        )
     if not walk.sees_saved:
-        heap.remarks.append("this PyTorch does not show what autograd nodes saved; bytes held by graphs are unknown")
+        heap.remarks.append(
+            "this PyTorch does not show what autograd nodes saved; bytes held by graphs are unknown"
+        )
 
 
 class _Walk:
@@ -111,7 +115,11 @@ class _Walk:
             for item in saved if isinstance(saved, (tuple, list)) else (saved,):
                 if item is not None:
                     self._saved(node, item, name.removeprefix("_raw_saved_"))
-        variable = getattr(autograd_node, "variable", None) if type(autograd_node).__name__ == "AccumulateGrad" else None
+        variable = (
+            getattr(autograd_node, "variable", None)
+            if type(autograd_node).__name__ == "AccumulateGrad"
+            else None
+        )
         self._cpp_tensor(node, variable, "variable")
 
     def _saved(self, node: int, saved: Any, name: str) -> None:
@@ -196,7 +204,9 @@ class _Walk:
 def _saved_names(kind: type) -> tuple[str, ...]:
     """Names of the packed values of a node type."""
     # A custom Function is a class of the user's, which no cache of ours may keep.
-    return ("_raw_saved_tensors",) if issubclass(kind, torch._C._FunctionBase) else _built_in_saved_names(kind)
+    return (
+        ("_raw_saved_tensors",) if issubclass(kind, torch._C._FunctionBase) else _built_in_saved_names(kind)
+    )
 
 
 @functools.lru_cache(maxsize=None)

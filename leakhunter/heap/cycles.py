@@ -121,7 +121,9 @@ def find(
     new = set(fresh)
     groups: dict[Any, Garbage] = {}
     members = _members(component, by_component)
-    for label in sorted(by_component, key=lambda c: -sum(storages[n].bytes for n in by_component[c]))[:MOST_CYCLES]:
+    for label in sorted(by_component, key=lambda c: -sum(storages[n].bytes for n in by_component[c]))[
+        :MOST_CYCLES
+    ]:
         nodes = members[label]
         stranded = bool(seen_by_gc[nodes].any())
         route = shortest_cycle(heap, inside, nodes, paths, stranded)
@@ -266,9 +268,20 @@ def _preference(heap: Heap, node: int) -> tuple[int, int]:
     """Which object of a cycle a reader knows best: one of a class of theirs, else of torch, else a container."""
     thing = heap.objects[node]
     what = labels.role(thing)
-    if what in ("instance", "module", "thread", "autograd function") and is_user_module(labels.type_module(type(thing))):
+    if what in ("instance", "module", "thread", "autograd function") and is_user_module(
+        labels.type_module(type(thing))
+    ):
         return 0, node
-    order = ("autograd function", "module", "tensor", "optimizer", "instance", "function", "generator", "frame")
+    order = (
+        "autograd function",
+        "module",
+        "tensor",
+        "optimizer",
+        "instance",
+        "function",
+        "generator",
+        "frame",
+    )
     return (1 + order.index(what) if what in order else 20), node
 
 

@@ -133,7 +133,9 @@ class Heap:
 
         Asks types, never objects: ``isinstance`` would run the ``__class__`` properties of user code.
         """
-        wanted = [key for key, kind in self.types().items() if not set(kinds).isdisjoint(TYPE_MRO.__get__(kind))]
+        wanted = [
+            key for key, kind in self.types().items() if not set(kinds).isdisjoint(TYPE_MRO.__get__(kind))
+        ]
         nodes: list[int] = np.flatnonzero(np.isin(self.type_ids, wanted)).tolist()
         return nodes
 

@@ -119,7 +119,10 @@ _ROLES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((concurrent.futures.Future, asyncio.Future), "future"),
     ((threading.Thread,), "thread"),
     ((queue.Queue, queue.SimpleQueue, asyncio.Queue), "queue"),
-    ((weakref.ReferenceType, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.finalize), "weak"),
+    (
+        (weakref.ReferenceType, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.finalize),
+        "weak",
+    ),
     ((collections.deque,), "deque"),
     ((dict,), "dict"),
     ((list,), "list"),
@@ -288,7 +291,10 @@ def _hidden_edge(text: str) -> Edge:
         return Edge(text.lstrip("._"), text)
     if text.startswith("saved"):
         return Edge("saved", f".{text.replace(' ', '_')}")
-    return Edge({".grad_fn": "grad_fn", ".base": "base", "[*]": "index"}.get(text, text), text if text[0] in ".[" else "")
+    return Edge(
+        {".grad_fn": "grad_fn", ".base": "base", "[*]": "index"}.get(text, text),
+        text if text[0] in ".[" else "",
+    )
 
 
 def is_attribute_dict(owner: object, namespace: object) -> bool:

@@ -67,7 +67,10 @@ class Paths:
         hidden = np.zeros(len(heap.sources), bool)
         hidden[heap.hidden_from :] = True
         graph_edges = np.array(
-            [heap.labels.get(pair, "").startswith((".grad_fn", "next", "saved", "variable")) for pair in _pairs(heap)],
+            [
+                heap.labels.get(pair, "").startswith((".grad_fn", "next", "saved", "variable"))
+                for pair in _pairs(heap)
+            ],
             bool,
         )
         through_graph = hidden.copy()
@@ -182,7 +185,9 @@ def _merge_module_dicts(found: list[Link]) -> list[Link]:
         if inside and link.edge == "key" and merged:
             key = link.text[2:-2]
             merged.pop()
-            link = replace(link, edge="attribute", text=labels.attribute_text(int(key) if key.isdigit() else key))
+            link = replace(
+                link, edge="attribute", text=labels.attribute_text(int(key) if key.isdigit() else key)
+            )
         merged.append(link)
     return merged
 
@@ -197,7 +202,12 @@ class Route:
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
         """Equal for paths that differ in addresses, indices and counts only."""
-        return tuple((link.edge, link.text) for link in self.links)
+        return key_of(self.links)
+
+
+def key_of(links: Sequence[Link]) -> tuple[tuple[str, str], ...]:
+    """What a reader sees of a path: whether an object keeps its attributes in a dict of its own does not matter."""
+    return tuple((link.edge, link.text) for link in links if link.edge not in PLUMBING)
 
 
 def generalise(links: Sequence[Link], varying: set[int] | frozenset[int] = frozenset()) -> Route:
@@ -219,7 +229,10 @@ def _collapse(links: list[Link]) -> Route:
             if len(kept) <= 2 * span or span > len(kept) - span:
                 continue
             last, before = kept[-span:], kept[-2 * span : -span]
-            same = all((a.edge, a.text, a.type) == (b.edge, b.text, b.type) for a, b in zip(last, before, strict=True))
+            same = all(
+                (a.edge, a.text, a.type) == (b.edge, b.text, b.type)
+                for a, b in zip(last, before, strict=True)
+            )
             if same and any(part.edge not in PLUMBING for part in last):
                 del kept[-span:]
                 repeats = True

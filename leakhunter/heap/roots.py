@@ -101,7 +101,9 @@ def outside(heap: Heap) -> Bools:
 
 def roots(heap: Heap, held: Bools) -> list[Root]:
     """Nodes where a path may start, given the nodes held from outside."""
-    found = [Root(node, USER_GLOBAL if is_user_module(name) else LIBRARY) for node, name in module_dicts(heap)]
+    found = [
+        Root(node, USER_GLOBAL if is_user_module(name) else LIBRARY) for node, name in module_dicts(heap)
+    ]
     for node, frame in heap.frames.items():
         found.append(Root(node, USER_LOCAL if is_user_file(frame.f_code.co_filename) else LIBRARY))
     known = {root.node for root in found}

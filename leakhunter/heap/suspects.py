@@ -15,7 +15,7 @@ import torch
 from leakhunter.heap import cycles, labels, roots
 from leakhunter.heap.graph import Heap, Storage
 from leakhunter.heap.labels import Edge, Link
-from leakhunter.heap.paths import Paths, Route, generalise, reachable
+from leakhunter.heap.paths import Paths, Route, generalise, key_of, reachable
 from leakhunter.probe.census import Census, counters
 from leakhunter.probe.dispatch import Births, Stack
 
@@ -77,6 +77,7 @@ class Suspect:
         route: The path to it, generalised.
         count: How many survivors were born in the window.
         bytes: Their size in bytes.
+        bytes_per_step: Bytes that each step adds.
         held_count: How many are held in all.
         held_bytes: Their size in bytes.
         device: Where the memory is.
@@ -95,6 +96,7 @@ class Suspect:
     route: Route
     count: int
     bytes: int
+    bytes_per_step: float = 0.0
     held_count: int = 0
     held_bytes: int = 0
     device: str = "cpu"
@@ -116,7 +118,7 @@ class Suspect:
     def accumulator(self) -> tuple[str, tuple[tuple[str, str], ...]]:
         """Equal for suspects that pile up in the same place."""
         end = self.container + 1 if self.container >= 0 else len(self.links)
-        return self.state, self.route.key[:end]
+        return self.state, key_of(self.links[:end])
 
 
 @dataclass
@@ -134,7 +136,9 @@ class Diagnosis:
     ``since`` is the step in which growth began: what is said to have grown must be large enough for it.
     """
 
-    def __init__(self, heap: Heap, census: Census, births: Births, clock: Clock, now: int, since: int) -> None:
+    def __init__(
+        self, heap: Heap, census: Census, births: Births, clock: Clock, now: int, since: int
+    ) -> None:
         self.heap = heap
         # steps since the growth began, which is longer than the window that was watched
         self.span = max(1, now - since)
@@ -148,7 +152,9 @@ class Diagnosis:
         self.foreign = ~heap.ours[heap.sources]
         self.reached = reachable(heap, self.held, self.foreign)
         self.paths = Paths(heap, self.held)
-        self.storages = {node: thing for node in heap.storages.values() if (thing := heap.objects[node]).bytes}
+        self.storages = {
+            node: thing for node in heap.storages.values() if (thing := heap.objects[node]).bytes
+        }
         self._lengths = dict(zip(census.container_ids.tolist(), census.lengths.tolist(), strict=True))
 
     def suspects(self) -> list[Suspect]:
@@ -171,11 +177,16 @@ class Diagnosis:
         for node, storage in self.storages.items():
             birth = self.births.living.get(storage.address)
             if birth is not None:
-                if birth.step <= self.now - OF_AGE:
+                if self.census.step < birth.step <= self.now - OF_AGE:
                     found.append(node)
             elif storage.address not in self.census.storages:
                 found.append(node)
         return found
+
+    def _per_step(self, size: float, nodes: Iterable[int]) -> float:
+        """Bytes per step: births that were recorded count only once they are of age, the others at once."""
+        recorded = any(self.storages[node].address in self.births.living for node in nodes)
+        return size / max(1, self.window - OF_AGE if recorded else self.window)
 
     def _held_storages(self, fresh: list[int]) -> list[Suspect]:
         """Survivors that Python variables hold, by route."""
@@ -217,7 +228,10 @@ class Diagnosis:
             position
             for position in range(1, len(links))
             if path[position + offset - 1] in varying
-            and (links[position].edge == "key" or (links[position].edge == "attribute" and self._is_new(path[position + offset])))
+            and (
+                links[position].edge == "key"
+                or (links[position].edge == "attribute" and self._is_new(path[position + offset]))
+            )
         )
         return generalise(links, positions)
 
@@ -250,6 +264,7 @@ class Diagnosis:
             route=group.route,
             count=count,
             bytes=total,
+            bytes_per_step=self._per_step(total, group.members),
             held_count=len(held),
             held_bytes=sum(self.storages[n].bytes for n in held),
             device=self.storages[group.members[0]].device,
@@ -386,7 +401,9 @@ class Diagnosis:
     def _graphs(self) -> list[Suspect]:
         """Graphs of finished steps that Python variables hold, by the variable."""
         dated = {node: self.clock.step(number) for node, number in self.heap.sequence.items()}
-        old = {node: step for node, step in dated.items() if 0 < step <= self.now - OF_AGE and self.reached[node]}
+        old = {
+            node: step for node, step in dated.items() if 0 < step <= self.now - OF_AGE and self.reached[node]
+        }
         if not old:
             return []
         following, holders = self._graph_edges()
@@ -448,19 +465,31 @@ class Diagnosis:
         return saved
 
     def _graph_suspect(
-        self, group: _Group, nodes: set[int], rivals: list[Route], old: dict[int, int], saved: dict[int, list[int]]
+        self,
+        group: _Group,
+        nodes: set[int],
+        rivals: list[Route],
+        old: dict[int, int],
+        saved: dict[int, list[int]],
     ) -> Suspect | None:
         mine = nodes & old.keys()
         steps = {old[node] for node in mine}
         # Graphs of a few steps may wait for one backward, and a ring of losses holds some: a leak has kept them since
         # the growth began.
-        if len(steps) < 3 or min(steps) > self.census.step - OF_AGE or max(steps) - min(steps) < 0.5 * self.span:
+        if (
+            len(steps) < 3
+            or min(steps) > self.census.step - OF_AGE
+            or max(steps) - min(steps) < 0.5 * self.span
+        ):
             return None
         if self._is_ring(group, len(steps)):
             return None
         storages = {storage for node in mine for storage in saved.get(node, ())}
         in_window = {
-            storage for node in mine if old[node] > self.census.step - OF_AGE for storage in saved.get(node, ())
+            storage
+            for node in mine
+            if old[node] > self.census.step - OF_AGE
+            for storage in saved.get(node, ())
         }
         size = sum(self.storages[node].bytes for node in storages)
         position, grew = self._accumulates(group)
@@ -472,7 +501,8 @@ class Diagnosis:
             state="held",
             route=group.route,
             count=len(steps),
-            bytes=sum(self.storages[node].bytes for node in in_window),
+            bytes=(added := sum(self.storages[node].bytes for node in in_window)),
+            bytes_per_step=added / self.window,
             held_count=len(steps),
             held_bytes=size,
             device=device,
@@ -493,19 +523,27 @@ class Diagnosis:
         found = []
         for cycle in cycles.find(self.heap, self.reached, self.foreign, fresh, self.paths, self.storages):
             members = cycle.storages
+            if cycle.count < max(2, self.window // 4):
+                continue
+            size = sum(self.storages[node].bytes for node in members)
             found.append(
                 Suspect(
                     state=cycle.state,
                     route=cycle.route,
                     count=cycle.count,
-                    bytes=sum(self.storages[node].bytes for node in members),
+                    bytes=size,
+                    bytes_per_step=self._per_step(size, members),
                     held_count=cycle.all_count,
                     held_bytes=cycle.all_bytes,
                     device=self.storages[members[0]].device,
                     births=self._births(members),
                     stacks=self._stacks(members),
                     sample=self._sample(cycle.sample),
-                    hints={"closes": cycle.closes, "oldest generation": cycle.oldest, **self._pack_hooks(cycle)},
+                    hints={
+                        "closes": cycle.closes,
+                        "oldest generation": cycle.oldest,
+                        **self._pack_hooks(cycle),
+                    },
                 )
             )
         return found
@@ -543,6 +581,7 @@ class Diagnosis:
                         route=group.route,
                         count=1,
                         bytes=sizes[-1] - sizes[0],
+                        bytes_per_step=(sizes[-1] - sizes[0]) / (seen[-1][0] - seen[0][0]),
                         held_count=len(group.members),
                         held_bytes=sum(self.storages[node].bytes for node in group.members),
                         device=self.storages[group.members[0]].device,
@@ -574,6 +613,7 @@ class Diagnosis:
                     route=Route((Link("root", "native", "storage", "native", op),), False),
                     count=len(members),
                     bytes=size,
+                    bytes_per_step=size / len({birth.step for _, birth in members}),
                     held_count=len(members),
                     held_bytes=size,
                     device=device,
@@ -606,7 +646,9 @@ class Diagnosis:
             if path is not None and path[0] != node:
                 route = self._route(path, {step for step in path if self._grew(step) > 0})
                 groups[route.key].append((node, route))
-        return [self._container(members, grown) for key, members in groups.items() if ("held", key) not in known]
+        return [
+            self._container(members, grown) for key, members in groups.items() if ("held", key) not in known
+        ]
 
     def _container(self, members: list[tuple[int, Route]], grown: dict[int, int]) -> Suspect:
         heap = self.heap
@@ -628,6 +670,7 @@ class Diagnosis:
             route=routed,
             count=grew,
             bytes=int(each * grew),
+            bytes_per_step=each * grew / self.window,
             held_count=total,
             held_bytes=int(each * total),
             container=len(routed.links) - 2,
@@ -678,7 +721,10 @@ def _merged(found: list[Suspect]) -> list[Suspect]:
             replace(
                 first,
                 bytes=sum(suspect.bytes for suspect in members),
-                held_bytes=max(first.held_bytes, *(s.held_bytes for s in others)) if others else first.held_bytes,
+                bytes_per_step=sum(suspect.bytes_per_step for suspect in members),
+                held_bytes=max(first.held_bytes, *(s.held_bytes for s in others))
+                if others
+                else first.held_bytes,
             )
         )
     return merged

@@ -16,8 +16,13 @@ def meters() -> tuple[list[Meter], list[str]]:
         return [], []
     in_use = [index for index in range(torch.cuda.device_count()) if _read(torch, index)()[1]]
     return [
-        Meter((Quantity(f"cuda:{index} allocated", least=512.0), Quantity(f"cuda:{index} reserved", judged=False)),
-              _read(torch, index))
+        Meter(
+            (
+                Quantity(f"cuda:{index} allocated", least=512.0),
+                Quantity(f"cuda:{index} reserved", judged=False),
+            ),
+            _read(torch, index),
+        )
         for index in in_use
     ], []
 

@@ -41,7 +41,8 @@ class _Mstats(ctypes.Structure):
     """``struct mstats`` of macOS (malloc/malloc.h)."""
 
     _fields_ = [
-        (name, ctypes.c_size_t) for name in ("bytes_total", "chunks_used", "bytes_used", "chunks_free", "bytes_free")
+        (name, ctypes.c_size_t)
+        for name in ("bytes_total", "chunks_used", "bytes_used", "chunks_free", "bytes_free")
     ]
 
 
@@ -75,7 +76,9 @@ def jemalloc(library: Any) -> Reader:
     epoch, value = ctypes.c_uint64(1), ctypes.c_size_t()
 
     def get(name: bytes) -> int:
-        return value.value if library.mallctl(name, ctypes.byref(value), ctypes.byref(size), None, 0) == 0 else 0
+        return (
+            value.value if library.mallctl(name, ctypes.byref(value), ctypes.byref(size), None, 0) == 0 else 0
+        )
 
     def read() -> tuple[float]:
         # Statistics are a copy that writing to "epoch" renews; 4096 is MALLCTL_ARENAS_ALL (jemalloc.h).

@@ -12,7 +12,9 @@ NAME = "Python objects"
 def meters() -> tuple[list[Meter], list[str]]:
     """The meter of ``sys.getallocatedblocks``, counted in blocks of up to 512 bytes (CPython's obmalloc.c)."""
     if not sys.getallocatedblocks():
-        return [], ["Python's own allocator is switched off (PYTHONMALLOC); its objects are counted by malloc"]
+        return [], [
+            "Python's own allocator is switched off (PYTHONMALLOC); its objects are counted by malloc"
+        ]
 
     def read() -> tuple[float]:
         return (sys.getallocatedblocks(),)

@@ -6,8 +6,12 @@ from leakhunter.patterns.case import Case, Pattern
 
 def recognise(case: Case) -> bool:
     """Held by the registry of ``weakref.finalize``."""
-    return case.suspect.state == "held" and case.has_text("._registry") and any(
-        link.type in ("finalize", "finalize._Info") or link.function == "finalize" for link in case.links
+    return (
+        case.suspect.state == "held"
+        and case.has_text("._registry")
+        and any(
+            link.type in ("finalize", "finalize._Info") or link.function == "finalize" for link in case.links
+        )
     )
 
 

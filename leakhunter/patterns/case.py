@@ -86,7 +86,9 @@ class Case:
 
     def _named_position(self) -> int:
         end = self.suspect.container if self.suspect.container >= 0 else len(self.links) - 1
-        return next((p for p in range(end, 0, -1) if self.links[p].edge in NAMED and "*" not in self.links[p].text), 0)
+        return next(
+            (p for p in range(end, 0, -1) if self.links[p].edge in NAMED and "*" not in self.links[p].text), 0
+        )
 
     def emptying_call(self) -> str:
         """A call the user has written a method for, that would empty the container: ``launcher.free_memory()``."""
@@ -193,7 +195,9 @@ def _growth(case: Case, target: Target | None) -> Statement | None:
     if not found:
         return _growing_call(case) if piles_up else None
     on_stack = {(frame.file, frame.function.rsplit(".", 1)[-1]) for frame in case.site}
-    owners = {link.type for link in case.links} | {link.function for link in case.links if link.role == "class"}
+    owners = {link.type for link in case.links} | {
+        link.function for link in case.links if link.role == "class"
+    }
     lines = {(frame.file, frame.line) for frame in case.site}
 
     def rank(statement: Statement) -> tuple[bool, bool, bool, int, int]:

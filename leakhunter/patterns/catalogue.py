@@ -38,6 +38,7 @@ from leakhunter.patterns import (
     running_profiler,
     shape_cache,
     shared_registry,
+    stored_by_hook,
     stranded_cycle,
     tensor_attribute,
     tensor_keys,
@@ -96,6 +97,7 @@ CATALOGUE: tuple[Pattern, ...] = tuple(
         dropped_parameters,
         wrapped_again,
         linked_chain,
+        stored_by_hook,
         # containers
         large_base,
         tensor_keys,

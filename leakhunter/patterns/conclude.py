@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,8 +65,9 @@ def share_of(suspect: Suspect, growth: Growth) -> float:
     """How much of the growth a suspect explains: 1 is all of it, and more than that is turnover."""
     if growth.rate <= 0:
         return 1.0
-    amount = suspect.count if growth.unit == "blocks" else suspect.bytes
-    return amount / growth.window / growth.rate
+    return (
+        suspect.count / growth.window if growth.unit == "blocks" else suspect.bytes_per_step
+    ) / growth.rate
 
 
 def choose_holder(case: Case) -> Case:
@@ -79,7 +81,9 @@ def choose_holder(case: Case) -> Case:
         last = route.links[-1]
         scope = route.links[paths.scope_position(route.links)]
         if last.edge == "local" and scope.file and source.is_loop_carried(scope.file, scope.line, last.text):
-            others = tuple(other for other in (case.suspect.route, *case.suspect.rivals) if other is not route)
+            others = tuple(
+                other for other in (case.suspect.route, *case.suspect.rivals) if other is not route
+            )
             return open_case(replace(case.suspect, route=route, rivals=others), case.facts)
     return case
 
@@ -91,7 +95,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
     bound = bound_of(case)
     if bound is not None and severity != "note":
         severity = "note"
-    rate = suspect.bytes / growth.window
+    rate = suspect.bytes_per_step
     if growth.unit == "bytes" and share > 0.9:
         # The meter is exact and also counts what hangs on the survivors: headers, nodes, hooks.
         rate = growth.rate
@@ -196,17 +200,16 @@ def native_statement(suspect: Suspect, growth: Growth) -> str:
 def holder_of(case: Case, growth: Growth) -> Holder:
     """The holder in words, with a verdict for every object on the path."""
     links = case.links
-    start = paths.scope_position(links)
-    scope = links[start]
+    scope = links[paths.scope_position(links)]
     kind = paths.kind_of(links)
-    where = f"{scope.function}()" if scope.role in ("frame", "generator") else scope.text if kind == "module global" else ""
-    return Holder(
-        path=case.path,
-        kind=kind,
-        location=location_of(case, scope),
-        scope=where,
-        nodes=tuple(node(case, position, growth) for position in range(len(links))),
+    where = (
+        f"{scope.function}()"
+        if scope.role in ("frame", "generator")
+        else scope.text
+        if kind == "module global"
+        else ""
     )
+    return Holder(case.path, kind, location_of(case, scope), where, tuple(nodes_of(case, growth)))
 
 
 def location_of(case: Case, scope: Link) -> str:
@@ -224,32 +227,67 @@ def location_of(case: Case, scope: Link) -> str:
     return ""
 
 
-def node(case: Case, position: int, growth: Growth) -> Node:
-    """One object of the path with its verdict."""
-    link = case.links[position]
-    label = link.text or {"root": link.function or link.text, "outside": "held from outside Python"}.get(link.edge, link.edge)
-    verdict, reason = "unknown", ""
-    last = position == len(case.links) - 1
+def nodes_of(case: Case, growth: Growth) -> Iterator[Node]:
+    """The objects of the path with their verdicts; attribute dicts, cells and storages go with their neighbours."""
+    links = case.links
+    label = ""
+    last = max(
+        position for position, link in enumerate(links) if link.role not in HIDDEN_ROLES or position == 0
+    )
+    for position, link in enumerate(links):
+        label += link.text
+        if position and position != last and (link.edge == "namespace" or link.role in HIDDEN_ROLES):
+            continue
+        if link.role in HIDDEN_ROLES and position:
+            continue
+        verdict, reason = verdict_of(case, position, position == last, growth)
+        place = f"{shorten(link.file)}:{link.line}" if link.file and link.line else ""
+        detail = " ".join(part for part in (link.detail if link.edge != "root" else "", place) if part)
+        yield Node(node_label(link, label), link.type, detail, verdict, reason)
+        label = ""
+
+
+HIDDEN_ROLES = ("cell", "storage")
+
+
+def node_label(link: Link, label: str) -> str:
+    """How the object before refers to this one, or what it is where the path begins."""
+    if link.role in ("frame", "generator") and link.edge in ("root", "outside"):
+        return f"{link.function}()"
     if link.edge == "root":
-        verdict = "no"
-        reason = "is running" if link.role in ("frame", "generator") else "lives as long as the program"
-        label = f"{link.function}()" if link.role in ("frame", "generator") else f"module {link.text}"
-        if link.role == "frame" and link.detail:
-            reason += f" in thread {link.detail}"
-    elif position == case.suspect.container and case.suspect.grew > 0:
-        reason = f"{case.suspect.grew:,} items more in {growth.window:,} steps"
-    elif link.edge == "cycle":
-        verdict, reason = "yes", "nothing outside the cycle refers to it"
-    if last and case.suspect.graph is not None:
-        verdict = "yes"
-        reason = f"reaches graphs of steps {case.suspect.graph.first:,} to {case.suspect.graph.last:,}; the loop is at step {growth.step:,}"
-    elif last and case.suspect.state == "held":
-        verdict = "yes"
-        births = [step for step, _ in case.suspect.births]
-        reason = f"born in steps {births[0]:,} to {births[-1]:,}, alive at {growth.step:,}" if births else "outlived its step"
-    place = f"{shorten(link.file)}:{link.line}" if link.file and link.line else ""
-    detail = " ".join(part for part in (link.detail if link.edge != "root" else "", place) if part)
-    return Node(label, link.type, detail, verdict, reason)
+        return f"module {link.text}"
+    return label or {"outside": link.function or "(held from C)", "cycle": "cycle of"}.get(
+        link.edge, link.edge
+    )
+
+
+def verdict_of(case: Case, position: int, last: bool, growth: Growth) -> tuple[str, str]:
+    """Whether an object leaks, and why one can say so."""
+    link, suspect = case.links[position], case.suspect
+    if link.role == "generator" and link.edge == "outside":
+        return "no", "is suspended at a yield"
+    if link.edge == "root":
+        thread = f" in thread {link.detail}" if link.role == "frame" and link.detail else ""
+        return "no", "is running" + thread if link.role == "frame" else "lives as long as the program"
+    if suspect.state in ("gc-pending", "stranded"):
+        return "yes", "nothing outside the cycle refers to it" if link.edge == "cycle" else ""
+    if last and suspect.graph is not None:
+        graph = suspect.graph
+        return (
+            "yes",
+            f"reaches graphs of steps {graph.first:,} to {graph.last:,}; the loop is at step {growth.step:,}",
+        )
+    if last and suspect.state == "held":
+        births = [step for step, _ in suspect.births]
+        born = (
+            f"born in steps {births[0]:,} to {births[-1]:,}, alive at {growth.step:,}"
+            if births
+            else "outlived its step"
+        )
+        return "yes", born
+    if position == suspect.container and suspect.grew > 0:
+        return "unknown", f"{suspect.grew:,} items more in {growth.window:,} steps"
+    return "unknown", ""
 
 
 def signature(pattern: Pattern, case: Case, holder: Holder) -> str:
@@ -258,7 +296,7 @@ def signature(pattern: Pattern, case: Case, holder: Holder) -> str:
     start = paths.scope_position(case.links[:end])
     scope = case.links[start]
     parts = [pattern.id, case.suspect.state, os.path.basename(scope.file), scope.function]
-    parts += [f"{link.edge}{link.text}" for link in case.links[start:end]]
+    parts += [edge + text for edge, text in paths.key_of(case.links[start:end])]
     if case.suspect.state in ("gc-pending", "stranded"):
         parts += [link.type for link in case.links]
     if pattern.holder is not None:

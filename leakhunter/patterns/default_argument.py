@@ -7,7 +7,11 @@ from leakhunter.patterns.case import Case, Pattern
 
 def recognise(case: Case) -> bool:
     """Growth in a default value of a function."""
-    return case.suspect.state == "held" and case.suspect.container >= 0 and case.has_edge("defaults", "kwdefaults")
+    return (
+        case.suspect.state == "held"
+        and case.suspect.container >= 0
+        and case.has_edge("defaults", "kwdefaults")
+    )
 
 
 def fix(case: Case) -> Fix:
@@ -28,7 +32,9 @@ def _diff(case: Case) -> str:
     for node in source.ast.walk(tree) if tree is not None else ():
         if isinstance(node, (source.ast.FunctionDef, source.ast.AsyncFunctionDef)) and node.lineno >= line:
             arguments = [*node.args.posonlyargs, *node.args.args]
-            defaults = dict(zip(reversed([a.arg for a in arguments]), reversed(node.args.defaults), strict=False))
+            defaults = dict(
+                zip(reversed([a.arg for a in arguments]), reversed(node.args.defaults), strict=False)
+            )
             default = defaults.get(case.target.name)
             if default is None:
                 continue

@@ -26,7 +26,7 @@ def _bound(name: str) -> str:
 
 
 PATTERN = Pattern(
-    "LH402",
+    "LH405",
     "objects registered with atexit",
     "atexit keeps every registered function until the interpreter ends; a bound method keeps its object too.",
     recognise,

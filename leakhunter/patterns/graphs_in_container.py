@@ -18,7 +18,9 @@ def fix(case: Case) -> Fix:
     what = "the number (.item())" if case.scalar else "the values (.detach())"
     caveat = "item() waits for the device" if case.scalar else "the tensors themselves still pile up"
     also = f"; or clear {case.name} when its values have been used" if not case.scalar else " or .detach()"
-    return Fix(f"store {what} in {case.name}, not the tensor with its graph{also}", detached(case, method), caveat)
+    return Fix(
+        f"store {what} in {case.name}, not the tensor with its graph{also}", detached(case, method), caveat
+    )
 
 
 def detached(case: Case, method: str) -> str:

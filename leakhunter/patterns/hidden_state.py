@@ -10,19 +10,28 @@ from leakhunter.patterns.case import Case, Pattern
 def recognise(case: Case) -> bool:
     """A value that is passed to the call that computes the next one."""
     suspect = case.suspect
-    return suspect.graph is not None and suspect.container < 0 and case.growth is not None and case.growth.kind == "carry"
+    return (
+        suspect.graph is not None
+        and suspect.container < 0
+        and case.growth is not None
+        and case.growth.kind == "carry"
+    )
 
 
 def fix(case: Case) -> Fix:
     """Detach the state between steps."""
     name = case.path
     retains = case.growth is not None and any(
-        keyword.arg == "retain_graph" for call in source.calls(case.growth.file, "backward") for keyword in call.keywords
+        keyword.arg == "retain_graph"
+        for call in source.calls(case.growth.file, "backward")
+        for keyword in call.keywords
     )
     text = f"detach the state between steps ({name} = {name}.detach()), or run under torch.no_grad() if nothing is trained"
     if retains:
         text += "; retain_graph=True is then not needed"
-    return Fix(text, _diff(case), "gradients then stop at the step border: truncated back-propagation through time")
+    return Fix(
+        text, _diff(case), "gradients then stop at the step border: truncated back-propagation through time"
+    )
 
 
 def _diff(case: Case) -> str:

@@ -26,9 +26,15 @@ def _diff(file: str, line: int) -> str:
     for node in source.ast.walk(tree) if tree is not None else ():
         if isinstance(node, (source.ast.FunctionDef, source.ast.Lambda)) and node.lineno == line:
             arguments = {argument.arg for argument in node.args.args}
-            body = [node.body] if isinstance(node, source.ast.Lambda) else [
-                part.value for part in source.ast.walk(node) if isinstance(part, source.ast.Return) and part.value
-            ]
+            body = (
+                [node.body]
+                if isinstance(node, source.ast.Lambda)
+                else [
+                    part.value
+                    for part in source.ast.walk(node)
+                    if isinstance(part, source.ast.Return) and part.value
+                ]
+            )
             edits = [
                 source.called_on(file, value, "detach")
                 for value in body
@@ -47,7 +53,10 @@ def holder(case: Case) -> Holder:
         "cycle",
         f"{file}:{line}",
         name,
-        (Node(name, "pack hook", f"{file}:{line}", "no", "runs for every tensor that an operator saves"), *nodes),
+        (
+            Node(name, "pack hook", f"{file}:{line}", "no", "runs for every tensor that an operator saves"),
+            *nodes,
+        ),
     )
 
 

@@ -8,7 +8,8 @@ from leakhunter.patterns.case import Case, Pattern
 def recognise(case: Case) -> bool:
     """Survivors in the memory of an iterator."""
     return case.suspect.state == "held" and (
-        case.has_edge("saved items") or any(link.type in ("cycle", "_tee", "_tee_dataobject") for link in case.links)
+        case.has_edge("saved items")
+        or any(link.type in ("cycle", "_tee", "_tee_dataobject") for link in case.links)
     )
 
 

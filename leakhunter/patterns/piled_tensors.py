@@ -23,9 +23,7 @@ def emptying_advice(case: Case) -> str:
     unreached = [statement for statement in case.emptied if statement.conditional]
     if unreached:
         first = unreached[0]
-        return (
-            f"drain {name} in every step: line {first.line} empties it, but on a branch that is not taken"
-        )
+        return f"drain {name} in every step: line {first.line} empties it, but on a branch that is not taken"
     container = case.container
     if container is not None and container.role == "list":
         return (

@@ -28,7 +28,9 @@ def holder(case: Case) -> Holder:
         return Holder("native: profiler event buffer", "native", "", "torch.profiler")
     scope = links[paths.scope_position(links)]
     nodes = tuple(Node(link.text or link.function, link.type, link.detail) for link in links)
-    return Holder(paths.write(links), paths.kind_of(links), f"{shorten(scope.file)}:{scope.line}", scope.function, nodes)
+    return Holder(
+        paths.write(links), paths.kind_of(links), f"{shorten(scope.file)}:{scope.line}", scope.function, nodes
+    )
 
 
 PATTERN = Pattern(

@@ -10,7 +10,9 @@ def recognise(case: Case) -> bool:
     position = case.suspect.container
     if case.suspect.state != "held" or position < 1:
         return False
-    return any(link.role == "class" for link in case.links[:position]) or case.links[position].edge == "global"
+    return (
+        any(link.role == "class" for link in case.links[:position]) or case.links[position].edge == "global"
+    )
 
 
 def fix(case: Case) -> Fix:

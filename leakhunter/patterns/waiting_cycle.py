@@ -30,8 +30,14 @@ def fix(case: Case) -> Fix:
     else:
         text = f"make one reference of the cycle weak: store weakref.ref (or weakref.proxy) in {edge}"
     if not case.facts.get("gc enabled", True):
-        text += "; or call gc.collect() at a fixed interval, because automatic collection is switched off here"
-    return Fix(text, "", "gc.collect() in every step would also free it, at the price of walking all objects each time")
+        text += (
+            "; or call gc.collect() at a fixed interval, because automatic collection is switched off here"
+        )
+    return Fix(
+        text,
+        "",
+        "gc.collect() in every step would also free it, at the price of walking all objects each time",
+    )
 
 
 PATTERN = Pattern(

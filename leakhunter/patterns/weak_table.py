@@ -7,7 +7,8 @@ from leakhunter.patterns.case import Case, Pattern
 def recognise(case: Case) -> bool:
     """Growth in a weak dictionary."""
     return case.suspect.state == "held" and any(
-        link.type in ("WeakKeyDictionary", "WeakValueDictionary", "WeakIdKeyDictionary") for link in case.links
+        link.type in ("WeakKeyDictionary", "WeakValueDictionary", "WeakIdKeyDictionary")
+        for link in case.links
     )
 
 

@@ -6,7 +6,11 @@ from leakhunter.patterns.case import Case, Pattern
 
 def recognise(case: Case) -> bool:
     """The same closure inside itself, over and over."""
-    return case.suspect.state == "held" and case.suspect.route.repeats and case.has_edge("closure", "partial", "self")
+    return (
+        case.suspect.state == "held"
+        and case.suspect.route.repeats
+        and case.has_edge("closure", "partial", "self")
+    )
 
 
 def fix(case: Case) -> Fix:

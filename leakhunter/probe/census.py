@@ -73,9 +73,7 @@ def take(step: int) -> Census:
             gc.enable()
     containers = np.concatenate(container_ids)
     order = np.argsort(containers)
-    return Census(
-        step, np.sort(ids), containers[order], np.concatenate(lengths)[order], storages, counters()
-    )
+    return Census(step, np.sort(ids), containers[order], np.concatenate(lengths)[order], storages, counters())
 
 
 def counters() -> dict[str, int]:
@@ -113,7 +111,9 @@ def tracked_objects() -> tuple[list[Any], list[str]]:
     remarks = []
     if gc.get_freeze_count():
         objects = _unfreeze(objects)
-        remarks.append(f"gc.freeze() hides {gc.get_freeze_count():,} objects from gc; they were found by walking")
+        remarks.append(
+            f"gc.freeze() hides {gc.get_freeze_count():,} objects from gc; they were found by walking"
+        )
     if len(objects) > MOST:
         remarks.append(f"the heap has {len(objects):,} objects; only {MOST:,} were looked at")
         del objects[MOST:]

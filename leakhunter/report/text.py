@@ -52,8 +52,18 @@ def closing(report: Report) -> str:
 
 def headline(found: Finding) -> str:
     """A finding in one line that stands alone: place, pattern, rate, holder, fix."""
-    parts = [found.location, f"{found.pattern} {found.name}", f"+{rate(found)}", f"held by {found.holder.path}"]
-    return ": ".join(part for part in parts[:1] if part) + " " + ", ".join(parts[1:]) + f"; fix: {found.fix.text}"
+    parts = [
+        found.location,
+        f"{found.pattern} {found.name}",
+        f"+{rate(found)}",
+        f"held by {found.holder.path}",
+    ]
+    return (
+        ": ".join(part for part in parts[:1] if part)
+        + " "
+        + ", ".join(parts[1:])
+        + f"; fix: {found.fix.text}"
+    )
 
 
 def rate(found: Finding) -> str:
@@ -73,7 +83,10 @@ def finding(found: Finding) -> str:
     lines += _field("held by", _holder_line(found))
     lines += [f"{' ' * (LABEL + 4)}{line}" for line in _nodes(found)]
     for position, frame in enumerate(found.site[:3]):
-        lines += _field("allocated" if position == 0 else "", f"{shorten(frame.file)}:{frame.line} in {frame.function}()  {frame.code}")
+        lines += _field(
+            "allocated" if position == 0 else "",
+            f"{shorten(frame.file)}:{frame.line} in {frame.function}()  {frame.code}",
+        )
     lines += _fix(found)
     if found.forecast:
         lines += _field("forecast", found.forecast)
@@ -105,7 +118,9 @@ def _nodes(found: Finding) -> Iterator[str]:
 
 def _fix(found: Finding) -> Iterator[str]:
     changes = [
-        line for line in found.fix.diff.splitlines() if line[:1] in "+-" and not line.startswith(("+++", "---"))
+        line
+        for line in found.fix.diff.splitlines()
+        if line[:1] in "+-" and not line.startswith(("+++", "---"))
     ]
     yield from _field("fix", found.fix.text)
     for line in changes:
