@@ -355,7 +355,7 @@ class Hunt:
             capacity=self._capacity(probe.gauge),
             facts=facts,
         )
-        suspects += self._unseen(suspects, growth)
+        suspects += self._unseen(suspects, growth, births)
         return conclude(suspects, growth)
 
     def _facts(self, births: Any, window: int) -> dict[str, Any]:
@@ -373,7 +373,7 @@ class Hunt:
             "traced": armed > 2 and len(births.traced_steps) >= armed - 2,
         }
 
-    def _unseen(self, suspects: list[Suspect], growth: Any) -> list[Suspect]:
+    def _unseen(self, suspects: list[Suspect], growth: Any, births: Any) -> list[Suspect]:
         """A suspect for growth in bytes that no other explains, once it is certain or its cause is known."""
         from leakhunter.heap.labels import Link
         from leakhunter.heap.paths import Route
@@ -388,9 +388,19 @@ class Hunt:
         if not known and self._fruitless < 1:
             return []
         route = Route((Link("root", "native", "memory", "native"),), False)
-        size = int(growth.rate * growth.window)
-        held = int(growth.rate * (growth.step - growth.since))
-        return [Suspect("native", route, 0, size, growth.rate, 0, held, sample=Sample("memory"))]
+        shaped = births.shaped_site if growth.facts.get("new shapes") else -1
+        return [
+            Suspect(
+                state="native",
+                route=route,
+                count=0,
+                bytes=int(growth.rate * growth.window),
+                bytes_per_step=growth.rate,
+                held_bytes=int(growth.rate * (growth.step - growth.since)),
+                stacks=(births.stacks[shaped],) if shaped >= 0 else (),
+                sample=Sample("memory"),
+            )
+        ]
 
     def _capacity(self, gauge: Gauge) -> float:
         """Bytes still free where the quantity lives, 0 when unknown."""

@@ -45,7 +45,8 @@ class Target:
 class Statement:
     """A statement of the user's. ``kind`` says what it does to its target.
 
-    ``accumulate`` (``x = x + e``, ``x += e``), ``carry`` (``x = f(x)``), ``join`` (``x = cat([x, e])``), ``assign``,
+    ``accumulate`` (``x = x + e``, ``x += e``), ``carry`` (``x = f(x)``), ``join`` (``x = cat([x, e])``), ``rebuild``
+    (``x = x[:n]``), ``assign``,
     ``add`` (a call such as ``append``), ``item`` (``x[k] = v``), ``empty`` (``x.clear()``, ``x = []``, ``del x[k]``).
     """
 
@@ -202,9 +203,7 @@ def _assignment_kind(statement: ast.Assign | ast.AnnAssign, target: Target) -> s
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and any(_mentions(argument, target) for argument in _arguments(node)):
             return "join" if _name_of(node.func) in JOINING_CALLS else "carry"
-    if isinstance(value, ast.BinOp):
-        return "accumulate"
-    return "carry"
+    return "accumulate" if isinstance(value, ast.BinOp) else "rebuild"
 
 
 def _call_kind(statement: ast.stmt, target: Target) -> str:
@@ -318,7 +317,7 @@ def _target_of(node: ast.expr) -> Target:
 def is_loop_carried(file: str, first_line: int, name: str) -> bool:
     """Whether a local variable's value in one iteration of a loop is computed from that in the one before."""
     target = Target("name", name, (file, first_line))
-    return any(statement.kind in ("accumulate", "carry", "join") for statement in statements(file, target))
+    return any(statement.kind in ("accumulate", "carry", "join", "rebuild") for statement in statements(file, target))
 
 
 def parameter_name(file: str, first_line: int, position: int) -> str:
@@ -353,6 +352,16 @@ def with_item(file: str, line: int, manager: str) -> ast.Call | None:
                 if isinstance(item.context_expr, ast.Call) and _name_of(item.context_expr.func) == manager:
                     best = item.context_expr
     return best
+
+
+def constructor_lines(file: str) -> set[int]:
+    """The lines of all ``__init__`` methods of a file."""
+    tree = parse(file)
+    lines: set[int] = set()
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
 
 
 def calls(file: str, name: str) -> Iterator[ast.Call]:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from leakhunter.heap.graph import Heap, Storage
-from leakhunter.heap.roots import MODULE_DICT, local_variables
+from leakhunter.heap.roots import CALLS, MODULE_DICT, local_variables
 from leakhunter.origin import module_file
 from leakhunter.probe.census import TYPE_MRO
 
@@ -273,6 +273,8 @@ def label(heap: Heap, before: int, source: int, target: int) -> Edge:
     """The reference ``source -> target``; ``before`` is the node that leads to ``source``, -1 at a root."""
     thing, child = heap.objects[source], heap.objects[target]
     hidden = heap.labels.get((source, target))
+    if hidden == CALLS:
+        return Edge("calls", "")
     if source in heap.frames:
         return Edge("local", hidden or "?")
     if hidden:
@@ -289,6 +291,8 @@ def label(heap: Heap, before: int, source: int, target: int) -> Edge:
 def _hidden_edge(text: str) -> Edge:
     if text in (".grad", "._base"):
         return Edge(text.lstrip("._"), text)
+    if text == "hooks":
+        return Edge(text, ".hooks")
     if text.startswith("saved"):
         return Edge("saved", f".{text.replace(' ', '_')}")
     return Edge(
@@ -366,7 +370,7 @@ def _in_cache(thing: Any, child: object, owner: object) -> Edge | None:
         return Edge("namespace", "")
     if any(child is value for value in namespace.values()):
         return Edge("attribute", ".__wrapped__")
-    return Edge("cached", "")
+    return Edge("cached", " (lru_cache)")
 
 
 def _in_traceback(thing: types.TracebackType, child: object, owner: object) -> Edge | None:
@@ -381,10 +385,19 @@ def _in_exception(thing: BaseException, child: object, owner: object) -> Edge | 
 
 
 def _in_frame(thing: types.FrameType, child: object, owner: object) -> Edge | None:
+    # A variable that an inner function uses too lies in a cell.
+    wanted = _content(child) if type(child) is types.CellType else child
     for name, value in local_variables(thing).items():
-        if value is child:
+        if value is wanted:
             return Edge("local", name)
     return Edge("local", "?") if not derives(type(child), types.FrameType) else Edge("caller", ".f_back")
+
+
+def _content(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return cell
 
 
 def _in_generator(thing: Any, child: object, owner: object) -> Edge | None:

@@ -21,6 +21,9 @@ LONGEST_REPEAT = 4
 NO_KEY = object()
 NOTHING = -9999  # what scipy calls "no predecessor"
 
+# Which references a search follows: those that Python sees, or autograd's too.
+PYTHON, GRAPHS = 0, 1
+
 # References through which a survivor is held, but which say nothing to a reader.
 PLUMBING = {"namespace", "content", "context", "frame", "source", "storage", "other"}
 
@@ -57,10 +60,8 @@ class Paths:
     def __init__(self, heap: Heap, held: Bools) -> None:
         self.heap = heap
         found = sorted(roots.roots(heap, held), key=lambda root: root.rank)
-        self._tiers = [
-            [root for root in found if root.rank <= roots.USER_LOCAL],
-            [root for root in found if root.rank > roots.USER_LOCAL],
-        ]
+        ranks = ((roots.USER_GLOBAL, roots.USER_LOCAL), (roots.LIBRARY,), (roots.OUTSIDE,))
+        self._tiers = [[root for root in found if root.rank in tier] for tier in ranks]
         passable = np.ones(heap.size, bool)
         passable[roots.barriers(heap)] = False
         edges = passable[heap.targets] & ~heap.ours[heap.sources]
@@ -83,15 +84,20 @@ class Paths:
 
     def to(self, node: int) -> list[int] | None:
         """Nodes from a root to ``node``: not through autograd graphs if that can be, from the user's code if it can."""
-        for tier, layer in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            path = self._trace(tier, layer, node)
-            if path is not None:
-                return path
+        for tier in range(len(self._tiers)):
+            for layer in (PYTHON, GRAPHS):
+                path = self._trace(tier, layer, node)
+                if path is not None:
+                    return path
         return None
 
     def by_python(self, node: int) -> list[int] | None:
         """Nodes from a root to ``node`` over references that Python sees."""
-        return self._trace(0, 0, node) or self._trace(1, 0, node)
+        for tier in range(len(self._tiers)):
+            path = self._trace(tier, PYTHON, node)
+            if path is not None:
+                return path
+        return None
 
     def _trace(self, tier: int, layer: int, node: int) -> list[int] | None:
         before = self._search(tier, layer)
@@ -153,12 +159,16 @@ class Paths:
 
     def links(self, path: Sequence[int]) -> list[Link]:
         """The objects of a path in words, the root first."""
+        return [link for link, _ in self.placed_links(path)]
+
+    def placed_links(self, path: Sequence[int]) -> list[tuple[Link, int]]:
+        """The objects of a path in words, each with its position in the path."""
         heap = self.heap
-        found = [self._root_link(path[0])]
+        found = [(self._root_link(path[0]), 0)]
         for position in range(1, len(path)):
             before = path[position - 2] if position > 1 else -1
             edge = self.edge(before, path[position - 1], path[position])
-            found.append(labels.describe(heap.objects[path[position]], edge))
+            found.append((labels.describe(heap.objects[path[position]], edge), position))
         return _merge_module_dicts(found)
 
     def _root_link(self, node: int) -> Link:
@@ -177,18 +187,15 @@ def _pairs(heap: Heap) -> Iterable[tuple[int, int]]:
     return zip(heap.sources[start:].tolist(), heap.targets[start:].tolist(), strict=True)
 
 
-def _merge_module_dicts(found: list[Link]) -> list[Link]:
+def _merge_module_dicts(found: list[tuple[Link, int]]) -> list[tuple[Link, int]]:
     """``net._parameters['weight']`` as ``net.weight``, ``net._modules['0']`` as ``net[0]``."""
-    merged: list[Link] = []
-    for position, link in enumerate(found):
-        inside = position >= 2 and found[position - 1].text in ("._parameters", "._buffers", "._modules")
-        if inside and link.edge == "key" and merged:
+    merged: list[tuple[Link, int]] = []
+    for link, position in found:
+        if link.edge == "key" and merged and merged[-1][0].text in ("._parameters", "._buffers", "._modules"):
             key = link.text[2:-2]
             merged.pop()
-            link = replace(
-                link, edge="attribute", text=labels.attribute_text(int(key) if key.isdigit() else key)
-            )
-        merged.append(link)
+            link = replace(link, edge="attribute", text=labels.attribute_text(int(key) if key.isdigit() else key))
+        merged.append((link, position))
     return merged
 
 

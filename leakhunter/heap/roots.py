@@ -14,6 +14,8 @@ import numpy as np
 from leakhunter.heap.graph import Bools, Heap, Ints
 from leakhunter.origin import is_ours, is_user_file, is_user_module
 
+# Not a name that a variable could have.
+CALLS = "(calls)"
 MODULE_DICT = types.ModuleType.__dict__["__dict__"]
 CO_OPTIMIZED = 1
 
@@ -32,20 +34,26 @@ class Root:
 def add_frames(heap: Heap) -> None:
     """Add the running frames of all threads, with their locals; gc does not list them."""
     for top in sys._current_frames().values():
+        inner: int | None = None
         frame: types.FrameType | None = top
         while frame is not None:
             if not is_ours(frame.f_code.co_filename):
-                _add_frame(heap, frame)
+                node = _add_frame(heap, frame)
+                if inner is not None:
+                    heap.link(node, inner, CALLS)
+                # The user's own function is where a reader starts; what it called is told from there.
+                inner = None if is_user_file(frame.f_code.co_filename) else node
             frame = frame.f_back
 
 
-def _add_frame(heap: Heap, frame: types.FrameType) -> None:
+def _add_frame(heap: Heap, frame: types.FrameType) -> int:
     node = heap.add(frame)
     heap.frames[node] = frame
     for name, value in local_variables(frame).items():
         target = heap.find(value)
         if target >= 0:
             heap.link(node, target, name)
+    return node
 
 
 def local_variables(frame: types.FrameType) -> dict[str, Any]:
@@ -104,9 +112,11 @@ def roots(heap: Heap, held: Bools) -> list[Root]:
     found = [
         Root(node, USER_GLOBAL if is_user_module(name) else LIBRARY) for node, name in module_dicts(heap)
     ]
+    called = {target for (_, target), text in heap.labels.items() if text == CALLS}
     for node, frame in heap.frames.items():
-        found.append(Root(node, USER_LOCAL if is_user_file(frame.f_code.co_filename) else LIBRARY))
-    known = {root.node for root in found}
+        if node not in called:
+            found.append(Root(node, USER_LOCAL if is_user_file(frame.f_code.co_filename) else LIBRARY))
+    known = {root.node for root in found} | called
     found += [Root(node, OUTSIDE) for node in np.flatnonzero(held).tolist() if node not in known]
     return found
 
@@ -125,4 +135,4 @@ def barriers(heap: Heap) -> Ints:
     """Nodes that no path may pass through: a module or a running frame is where a path starts."""
     modules = heap.tracked_nodes(types.ModuleType)
     namespaces = [node for node, _ in module_dicts(heap)]
-    return np.array([*modules, *namespaces, *heap.frames, *np.flatnonzero(heap.ours).tolist()], np.int64)
+    return np.array([*modules, *namespaces, *np.flatnonzero(heap.ours).tolist()], np.int64)

@@ -221,19 +221,15 @@ class Diagnosis:
         return {node for node, targets in children.items() if len(targets) > SAMPLE or self._grew(node) > 0}
 
     def _route(self, path: list[int], varying: set[int]) -> Route:
-        links = self.paths.links(path)
-        # Merging module dicts may shorten the links; positions are matched from the end, where both agree.
-        offset = len(path) - len(links)
+        placed = self.paths.placed_links(path)
         positions = frozenset(
-            position
-            for position in range(1, len(links))
-            if path[position + offset - 1] in varying
-            and (
-                links[position].edge == "key"
-                or (links[position].edge == "attribute" and self._is_new(path[position + offset]))
-            )
+            number
+            for number, (link, position) in enumerate(placed)
+            if position
+            and path[position - 1] in varying
+            and (link.edge == "key" or (link.edge == "attribute" and self._is_new(path[position])))
         )
-        return generalise(links, positions)
+        return generalise([link for link, _ in placed], positions)
 
     def _is_new(self, node: int) -> bool:
         """Whether an object was not there at the census; what gc does not track is taken to be new."""

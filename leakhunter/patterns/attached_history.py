@@ -30,7 +30,7 @@ def _diff(case: Case) -> str:
         (
             statement
             for statement in source.statements(file, case.target)
-            if statement.kind in ("carry", "join", "assign") and statement.function == case.growth.function
+            if statement.kind in ("carry", "join", "rebuild", "assign") and statement.function == case.growth.function
         ),
         key=lambda statement: statement.line,
         default=case.growth,

@@ -58,6 +58,13 @@ class Case:
         """Whether what piles up is a single number in a tensor."""
         return self.suspect.sample.numel == 1
 
+    def _is_called(self, statement: Statement) -> bool:
+        """Whether anything but a constructor calls the method that a statement stands in."""
+        return any(
+            call.lineno not in source.constructor_lines(statement.file)
+            for call in source.calls(statement.file, statement.function)
+        )
+
     def holds(self, *roles: str) -> bool:
         """Whether something of one of these roles lies on the path."""
         return any(link.role in roles for link in self.links)
@@ -96,6 +103,8 @@ class Case:
             if statement.function in ("", "__init__", "__new__") or not statement.method_of:
                 continue
             if self.growth is not None and statement.function == self.growth.function:
+                continue
+            if self._is_called(statement):
                 continue
             owner = self.owner_text or statement.method_of
             return f"{owner}.{statement.function}()"
@@ -190,7 +199,7 @@ def _growth(case: Case, target: Target | None) -> Statement | None:
     if target is None:
         return _growing_call(case)
     piles_up = case.suspect.container >= 0
-    kinds = ("add", "item", "accumulate", "join") if piles_up else ("accumulate", "join", "carry", "assign")
+    kinds = ("add", "item", "accumulate", "join") if piles_up else ("accumulate", "join", "carry", "rebuild", "assign")
     found = _statements(case, target, kinds)
     if not found:
         return _growing_call(case) if piles_up else None

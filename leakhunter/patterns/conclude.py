@@ -51,14 +51,32 @@ def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
         share = share_of(suspect, growth)
         if share > MOST_SHARE or (share < LEAST_SHARE and suspect.graph is None):
             continue
-        share = min(1.0, share)
         case = choose_holder(open_case(suspect, growth.facts))
-        finding = accuse(case, catalogue.name(case), growth, share)
-        if all(finding.signature != known.signature for known in findings):
+        finding = accuse(case, catalogue.name(case), growth, min(1.0, share))
+        same = next((known for known in findings if is_same(known, finding)), None)
+        if same is None:
             findings.append(finding)
-        if len(findings) == MOST_FINDINGS:
-            break
-    return findings
+        else:
+            findings[findings.index(same)] = joined(same, finding)
+    return findings[:MOST_FINDINGS]
+
+
+def is_same(first: Finding, second: Finding) -> bool:
+    """Whether two findings tell of one mistake: one holder, or one pattern with one cure."""
+    if first.signature == second.signature:
+        return True
+    return first.pattern == second.pattern and first.fix == second.fix and first.location == second.location
+
+
+def joined(first: Finding, second: Finding) -> Finding:
+    """One finding for both, with the holder of the larger one."""
+    evidence = replace(first.evidence, share=min(1.0, first.evidence.share + second.evidence.share))
+    return replace(
+        first,
+        bytes_per_step=first.bytes_per_step + second.bytes_per_step,
+        bytes_held=first.bytes_held + second.bytes_held,
+        evidence=evidence,
+    )
 
 
 def share_of(suspect: Suspect, growth: Growth) -> float:

@@ -5,8 +5,10 @@ from leakhunter.patterns.case import Case, Pattern
 
 
 def recognise(case: Case) -> bool:
-    """Survivors in frames of threads other than the main one."""
-    return case.suspect.state == "held" and "thread function" in case.suspect.hints
+    """Survivors in frames of other threads, or growth in threading's own table of those alive."""
+    if case.suspect.state != "held":
+        return False
+    return "thread function" in case.suspect.hints or case.path.startswith(("threading._active", "threading._dangling"))
 
 
 def fix(case: Case) -> Fix:

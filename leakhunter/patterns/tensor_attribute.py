@@ -11,9 +11,11 @@ def recognise(case: Case) -> bool:
 
 def fix(case: Case) -> Fix:
     """Keep it elsewhere."""
-    name = next((link.text for link in case.links if link.edge == "attribute"), "the attribute")
+    holders = [link for link in case.links if link.edge != "namespace"]
+    pairs = zip(holders, holders[1:], strict=False)
+    name = next((link.text for before, link in pairs if before.role == "tensor" and link.edge == "attribute"), "")
     return Fix(
-        f"delete the attribute {name} when the tensor is done with, or keep the mapping outside the tensor "
+        f"delete the tensor's attribute {name} when the tensor is done with, or keep the mapping outside the tensor "
         "(torch.utils.weak.WeakIdKeyDictionary)",
         "",
         "gc.collect() cannot free this cycle: a view refers to its base in C++",

@@ -19,16 +19,19 @@ def fix(case: Case) -> Fix:
     """Cut the cycle where it is easiest."""
     names = [link.text for link in case.links if link.edge == "attribute"]
     edge = f"{case.links[0].type}{names[0]}" if names else case.path
+    # The reference back to the start is the one that a child, callback or helper holds.
+    back = f"{_owner(case)}{names[-1]}" if names else case.path
+    alone = len(names) == 1 and not case.suspect.route.repeats and case.links[-1].edge == "attribute"
     if case.has_edge("closure", "content"):
         text = "do not capture the object in the lambda or inner function: bind the value it needs, or weakref.ref(object)"
+    elif case.has_edge("partial"):
+        text = f"let the functools.partial behind {edge} hold weakref.ref(object) instead of the object or its method"
     elif case.has_edge("self"):
         text = f"let {edge} hold a weakref.WeakMethod, or a function that is given the object, instead of a bound method"
-    elif case.links[-1].type == case.links[0].type and len(names) == 1 and len(case.links) <= 3:
+    elif alone:
         text = f"remove the self reference {edge}"
-    elif case.has_edge("partial"):
-        text = f"let the functools.partial behind {edge} hold weakref.ref(object)"
     else:
-        text = f"make one reference of the cycle weak: store weakref.ref (or weakref.proxy) in {edge}"
+        text = f"make one reference of the cycle weak: store weakref.ref (or weakref.proxy) in {back}"
     if not case.facts.get("gc enabled", True):
         text += (
             "; or call gc.collect() at a fixed interval, because automatic collection is switched off here"
@@ -38,6 +41,13 @@ def fix(case: Case) -> Fix:
         "",
         "gc.collect() in every step would also free it, at the price of walking all objects each time",
     )
+
+
+def _owner(case: Case) -> str:
+    """The type of the object whose attribute closes the cycle."""
+    last = max(position for position, link in enumerate(case.links) if link.edge == "attribute")
+    holders = [link for link in case.links[:last] if link.edge not in ("namespace",)]
+    return holders[-1].type if holders else case.links[0].type
 
 
 PATTERN = Pattern(

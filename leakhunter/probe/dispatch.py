@@ -61,6 +61,8 @@ class Births:
     site_bytes: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     # step -> operators met with an input shape that no earlier step of the probe had
     new_shapes: dict[int, int] = field(default_factory=dict)
+    # where they were met last
+    shaped_site: int = -1
     traced_steps: set[int] = field(default_factory=set)
     # names of the pack hooks that were active, with file and line
     pack_hooks: set[tuple[str, str, int]] = field(default_factory=set)
@@ -152,7 +154,7 @@ class Recorder(TorchDispatchMode):
                     site = self._site()
                 self._born(tensor, func, site)
         if site >= 0:
-            self._observe(func, args)
+            self._observe(func, args, site)
 
     def _born(self, tensor: torch.Tensor, func: Any, site: int) -> None:
         living = self.births.living
@@ -166,12 +168,13 @@ class Recorder(TorchDispatchMode):
             return
         living[address] = Birth(self.step, site, storage.nbytes(), str(tensor.device), func._schema.name)
 
-    def _observe(self, func: Any, args: Any) -> None:
+    def _observe(self, func: Any, args: Any, site: int) -> None:
         name = func._schema.name
         if name in SHAPED:
             key = (name, *(tuple(a.shape) for a in args if isinstance(a, torch.Tensor)))
             if key not in self._shapes:
                 self._shapes.add(key)
+                self.births.shaped_site = site
                 self.births.new_shapes[self.step] = self.births.new_shapes.get(self.step, 0) + 1
         if torch._C._get_tracing_state() is not None:
             self.births.traced_steps.add(self.step)
