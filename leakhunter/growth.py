@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from leakhunter.findings import Verdict
 
@@ -117,7 +118,7 @@ def block_minima(readings: Sequence[float], length: int) -> list[float]:
 
 def steady(minima: Sequence[float], gate: float, least: float) -> bool:
     """Whether every minimum lies above the one before by ``gate`` and the rises are even and not slowing down."""
-    rises = [after - before for before, after in zip(minima, minima[1:], strict=False)]
+    rises = [after - before for before, after in pairwise(minima)]
     total = minima[-1] - minima[0]
     weakest = min(rises)
     return (
@@ -174,7 +175,7 @@ def _judge_end(steps: Sequence[int], readings: Sequence[float], floor: float, le
     first = len(readings) - BLOCKS * length
     minima = block_minima(readings[first:], length)
     span = (steps[-1] - steps[first]) / (len(readings) - first - 1) * length
-    rises = [after - before for before, after in zip(minima, minima[1:], strict=False)]
+    rises = [after - before for before, after in pairwise(minima)]
     rate = (minima[-1] - minima[0]) / (span * (BLOCKS - 1))
     if min(rises) <= 0 or min(rises) < floor * span or minima[-1] - minima[0] < least:
         return Verdict("flat", since=steps[first])
@@ -197,13 +198,13 @@ def sawtooth_period(steps: Sequence[int], readings: Sequence[float]) -> int:
             peak = reading
     if len(drops) < 2:
         return 0
-    gaps = sorted(after - before for before, after in zip(drops, drops[1:], strict=False))
+    gaps = sorted(after - before for before, after in pairwise(drops))
     return gaps[len(gaps) // 2]
 
 
 def _is_step(readings: Sequence[float], least: float) -> bool:
     """Whether most of the change lies between two neighbouring readings and the rest is level."""
-    jumps = [after - before for before, after in zip(readings, readings[1:], strict=False)]
+    jumps = [after - before for before, after in pairwise(readings)]
     total = readings[-1] - readings[0]
     return total >= least and max(jumps) >= 0.8 * total
 

@@ -337,7 +337,10 @@ class Hunt:
         births = probe.recorder.births if probe.recorder is not None else Births()
         clock = Clock(self._clock.steps, self._clock.numbers)
         window = self.steps - probe.census.step
-        measured = max(probe.suspicion.rate, (self._read(probe.gauge) - probe.reading) / window)
+        measured = probe.suspicion.rate
+        if probe.gauge.quantity.unit == "bytes":
+            # The recorder's own objects would count among blocks.
+            measured = max(measured, (self._read(probe.gauge) - probe.reading) / window)
         with captured() as heap:
             diagnosis = Diagnosis(heap, probe.census, births, clock, self.steps, probe.suspicion.since)
             suspects = diagnosis.suspects()

@@ -43,7 +43,7 @@ class Options:
     block: int | None = None
     floor: float = 32.0
     probe: int | None = None
-    cooldown: int = 64
+    cooldown: int = 24
     on_leak: str | Callable[[Finding], object] = "log"
     report: str | os.PathLike[str] | None = None
 

@@ -198,7 +198,8 @@ class _Walk:
         size = storage.nbytes()
         if size and storage.data_ptr() == 0:
             size = 0
-        self.heap.link(node, self.heap.add_storage(Storage(storage._cdata, size, str(device))), "storage")
+        place = "shared memory" if device.type == "cpu" and storage.is_shared() else str(device)
+        self.heap.link(node, self.heap.add_storage(Storage(storage._cdata, size, place)), "storage")
 
 
 def _saved_names(kind: type) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import gc
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -223,7 +224,7 @@ def shortest_cycle(
         before = best[position - 2] if position > 1 else best[-2]
         edge = paths.edge(before, best[position - 1], best[position])
         links.append(labels.describe(heap.objects[best[position]], edge))
-    hidden = tuple(heap.labels[pair] for pair in zip(best, best[1:], strict=False) if pair in heap.labels)
+    hidden = tuple(heap.labels[pair] for pair in pairwise(best) if pair in heap.labels)
     return generalise(links), hidden
 
 

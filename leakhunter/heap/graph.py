@@ -8,11 +8,12 @@ every object, so it is closed as soon as what was seen has been put into words.
 from __future__ import annotations
 
 import array
+import functools
 import gc
 import itertools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leakhunter.origin import is_ours
-from leakhunter.probe.census import TYPE_MRO, tracked_objects, types_of
+from leakhunter.probe.census import CONTAINERS, TYPE_MRO, tracked_objects, types_of, undisturbed
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -50,6 +51,8 @@ class Heap:
     tracked: int
     # id() of each tracked object's type: the types themselves would be counted as held by this capture
     type_ids: Ints
+    # items of each tracked container, -1 for anything else
+    lengths: Ints
     sources: Ints
     targets: Ints
     external: Ints
@@ -87,6 +90,13 @@ class Heap:
         if position < len(ids) and ids[position] == address:
             return int(order[position])
         return -1
+
+    def length(self, node: int) -> int:
+        """Items in a container at the moment of the capture, -1 for anything else."""
+        if node < self.tracked:
+            return int(self.lengths[node])
+        thing = self.objects[node]
+        return len(thing) if type(thing) is dict else -1
 
     def add(self, thing: object) -> int:
         """The node of ``thing``, made when there is none."""
@@ -147,20 +157,6 @@ class Heap:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """No automatic collection and no change of thread, so that counts and references belong together."""
-    collecting, interval = gc.isenabled(), sys.getswitchinterval()
-    gc.disable()
-    sys.setswitchinterval(1000.0)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        if collecting:
-            gc.enable()
-
-
-@contextmanager
 def captured() -> Iterator[Heap]:
     """A capture of the heap, with the autograd graph and the running frames, that is let go of at the end."""
     from leakhunter.heap import autograd, roots
@@ -172,13 +168,9 @@ def captured() -> Iterator[Heap]:
             autograd.expand(heap)
             roots.add_frames(heap)
             heap.seal()
-        except BaseException:
+            yield heap
+        finally:
             heap.close()
-            raise
-    try:
-        yield heap
-    finally:
-        heap.close()
 
 
 def _capture() -> Heap:
@@ -186,63 +178,118 @@ def _capture() -> Heap:
     # Its references are known, so the count that getrefcount adds to all of them can be read off it.
     yardstick: list[Any] = []
     objects.append(yardstick)
+    # Up to here and in _snapshot nothing lets go of the GIL, so all this is of one moment. Most of numpy does.
+    snapshot = _snapshot(objects)
     count = len(objects)
-    ids = np.fromiter(map(id, objects), np.int64, count)
-    order = np.argsort(ids, kind="stable")
-    ids = ids[order]
+    order = np.argsort(snapshot.ids, kind="stable")
     heap = Heap(
         objects=objects,
         tracked=count,
-        type_ids=np.fromiter(map(id, map(type, objects)), np.int64, count),
+        type_ids=snapshot.type_ids,
+        lengths=snapshot.lengths,
         sources=np.zeros(0, np.int64),
         targets=np.zeros(0, np.int64),
         external=np.zeros(0, np.int64),
         ours=np.zeros(0, bool),
         remarks=remarks,
-        _index=(ids, order),
+        _index=(snapshot.ids[order], order),
     )
-    _read_references(heap, ids, order)
+    _connect(heap, snapshot)
     heap.ours = np.zeros(heap.size, bool)
     _mark_ours(heap)
-    references = np.fromiter(map(sys.getrefcount, objects[:count]), np.int64, count)
     foreign = ~heap.ours[heap.sources]
     inside = np.bincount(heap.targets[foreign], minlength=heap.size)
-    references -= references[-1] - 1
+    # The yardstick has two references, the list of objects and a variable here; every other object has the list's.
+    references = snapshot.references - (snapshot.references[-1] - 1)
     heap.external = np.zeros(heap.size, np.int64)
-    # The yardstick itself is one of two: the list of objects and this function's variable hold it.
     heap.external[:count] = np.maximum(references - inside[:count], 0)
     return heap
 
 
-def _read_references(heap: Heap, ids: Ints, order: Ints) -> None:
-    sources, targets = [], []
-    objects, count = heap.objects, heap.tracked
+@dataclass
+class _Snapshot:
+    """What the objects were at one moment: everything as numbers but the few ``leaves``."""
+
+    ids: Ints
+    type_ids: Ints
+    references: Ints
+    lengths: Ints
+    # for each object how many referents it has, and the ids of all referents in that order
+    degrees: list[Ints] = field(default_factory=list)
+    referents: list[Ints] = field(default_factory=list)
+    # (source, referent): large or container-like things that gc does not track
+    leaves: list[tuple[int, Any]] = field(default_factory=list)
+
+
+def _snapshot(objects: list[Any]) -> _Snapshot:
+    count = len(objects)
+    measure = _Lengths()
+    snapshot = _Snapshot(
+        np.fromiter(map(id, objects), np.int64, count),
+        np.fromiter(map(id, map(type, objects)), np.int64, count),
+        np.fromiter(map(sys.getrefcount, objects), np.int64, count),
+        np.fromiter((measure[type(thing)](thing) for thing in objects), np.int64, count),
+    )
     for start in range(0, count, CHUNK):
-        referents = list(map(gc.get_referents, objects[start : min(start + CHUNK, count)]))
-        lengths = np.fromiter(map(len, referents), np.int64, len(referents))
-        flat = list(itertools.chain.from_iterable(referents))
-        del referents
-        wanted = np.fromiter(map(id, flat), np.int64, len(flat))
-        positions = np.searchsorted(ids, wanted)
-        positions[positions == count] = 0
-        known = ids[positions] == wanted
-        source = np.repeat(np.arange(start, start + len(lengths), dtype=np.int64), lengths)
-        sources.append(source[known])
-        targets.append(order[positions[known]])
-        unknown = np.flatnonzero(~known)
-        _add_leaves(heap, source[unknown].tolist(), [flat[i] for i in unknown.tolist()])
-    heap.sources = np.concatenate(sources)
-    heap.targets = np.concatenate(targets)
+        referents = list(map(gc.get_referents, objects[start : start + CHUNK]))
+        snapshot.degrees.append(np.fromiter(map(len, referents), np.int64, len(referents)))
+        total = sum(map(len, referents))
+        flat = itertools.chain.from_iterable(referents)
+        snapshot.referents.append(np.fromiter(map(id, flat), np.int64, total))
+        snapshot.leaves += [
+            (source, thing)
+            for source, things in enumerate(referents, start)
+            for thing in things
+            if type(thing) in LEAVES and LEAVES[type(thing)](thing)
+        ]
+    return snapshot
 
 
-def _add_leaves(heap: Heap, sources: list[int], things: list[Any]) -> None:
-    """Nodes for large things that gc does not track: arrays and long strings."""
-    for source, thing in zip(sources, things, strict=True):
-        kind = type(thing)
-        if kind is np.ndarray:
-            _link_array(heap, source, thing)
-        elif kind in LEAVES and len(thing) >= SMALL:
-            heap.link(source, heap.add(thing), "")
+class _Lengths(dict[type, Callable[[Any], int]]):
+    """Type -> how to count the items of its instances; -1 items for what is no container."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], int]:
+        mro = TYPE_MRO.__get__(kind)
+        self[kind] = next((count for base, count in CONTAINERS if base in mro), _no_length)
+        return self[kind]
+
+
+def _no_length(thing: object) -> int:
+    return -1
+
+
+def _connect(heap: Heap, snapshot: _Snapshot) -> None:
+    """Turn ids of referents into nodes."""
+    ids, order = heap._index
+    degrees = np.concatenate(snapshot.degrees)
+    wanted = np.concatenate(snapshot.referents)
+    positions = np.searchsorted(ids, wanted)
+    positions[positions == len(ids)] = 0
+    known = ids[positions] == wanted
+    heap.sources = np.repeat(np.arange(heap.tracked, dtype=np.int64), degrees)[known]
+    heap.targets = order[positions[known]]
+    for source, thing in snapshot.leaves:
+        _add_leaf(heap, source, thing)
+    snapshot.leaves.clear()
+
+
+def _add_leaf(heap: Heap, source: int, thing: Any) -> None:
+    """A node for something that gc does not track: an array, a long text, or a dict or tuple that holds such."""
+    kind = type(thing)
+    if kind is np.ndarray:
+        _link_array(heap, source, thing)
+        return
+    known = heap.find(thing) >= 0
+    node = heap.add(thing)
+    heap.link(source, node, "")
+    if kind not in TEXTS and not known:
+        for item in _items(thing):
+            if type(item) in LEAVES and LEAVES[type(item)](item):
+                _add_leaf(heap, node, item)
+
+
+def _items(holder: dict[Any, Any] | tuple[Any, ...]) -> Iterable[Any]:
+    return holder.values() if type(holder) is dict else holder
 
 
 def _link_array(heap: Heap, source: int, values: npt.NDArray[Any]) -> None:
@@ -263,19 +310,44 @@ def _link_array(heap: Heap, source: int, values: npt.NDArray[Any]) -> None:
                 heap.link(node, heap.find(item), "[*]")
 
 
-LEAVES = {str, bytes, bytearray, array.array}
+def _is_long(text: Any) -> bool:
+    return len(text) >= SMALL
+
+
+def _holds_payload(holder: Any) -> bool:
+    """Whether a dict or tuple is one that gc left out and has an array or the like in it.
+
+    gc leaves out those in which nothing can be part of a cycle, and an array is taken for such.
+    """
+    return not gc.is_tracked(holder) and not PAYLOAD.isdisjoint(map(type, _items(holder)))
+
+
+TEXTS = (bytes, bytearray, array.array)
+PAYLOAD = {np.ndarray, bytes, bytearray, array.array}
+# What gc does not track and may be large, with a test of one such thing.
+LEAVES: dict[type, Callable[[Any], bool]] = {
+    np.ndarray: lambda thing: True,
+    **dict.fromkeys(TEXTS, _is_long),
+    dict: _holds_payload,
+    tuple: _holds_payload,
+}
 
 
 def _mark_ours(heap: Heap) -> None:
-    """Objects of our own types, our generators and their dicts: what they refer to is not held by the user."""
-    types_here = heap.types()
-    own = [key for key, kind in types_here.items() if _is_our_type(kind)]
+    """Objects of our own types, our generators and modules, and containers they own: they hold nothing of the user's."""
+    own = [key for key, kind in heap.types().items() if _is_our_type(kind)]
     heap.ours[: heap.tracked] = np.isin(heap.type_ids, own)
     for node in heap.tracked_nodes(types.GeneratorType):
         heap.ours[node] = is_ours(heap.objects[node].gi_code.co_filename)
-    is_dict = np.append(heap.type_ids == id(dict), np.zeros(heap.size - heap.tracked, bool))
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "leakhunter":
+            namespace = heap.find(module.__dict__)
+            if namespace >= 0:
+                heap.ours[namespace] = True
+    containers = [id(kind) for kind in (dict, list, set, functools._lru_cache_wrapper)]
+    is_container = np.append(np.isin(heap.type_ids, containers), np.zeros(heap.size - heap.tracked, bool))
     held = heap.targets[heap.ours[heap.sources]]
-    heap.ours[held[is_dict[held]]] = True
+    heap.ours[held[is_container[held]]] = True
 
 
 def _is_our_type(kind: type) -> bool:

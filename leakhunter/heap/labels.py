@@ -25,7 +25,7 @@ import torch
 from leakhunter.heap.graph import Heap, Storage
 from leakhunter.heap.roots import CALLS, MODULE_DICT, local_variables
 from leakhunter.origin import module_file
-from leakhunter.probe.census import TYPE_MRO
+from leakhunter.probe.census import CONTAINERS, TYPE_MRO
 
 TYPE_NAME = type.__dict__["__qualname__"]
 TYPE_MODULE = type.__dict__["__module__"]
@@ -155,9 +155,9 @@ def is_autograd_node(thing: object) -> bool:
 
 def length(thing: object) -> int:
     """Items in a container, -1 for anything else."""
-    for base in (list, dict, set, collections.deque, tuple, frozenset):
+    for base, count in (*CONTAINERS, (tuple, tuple.__len__), (frozenset, frozenset.__len__)):
         if derives(type(thing), base):
-            return int(base.__len__(thing))  # type: ignore[attr-defined]
+            return count(thing)
     if type(thing) is CACHE:
         return thing.cache_info().currsize
     return -1

@@ -220,10 +220,16 @@ def key_of(links: Sequence[Link]) -> tuple[tuple[str, str], ...]:
 def generalise(links: Sequence[Link], varying: set[int] | frozenset[int] = frozenset()) -> Route:
     """The route of a path. ``varying`` are positions of dict keys that differ among paths of its kind."""
     general = [
-        replace(link, text="[*]") if link.edge in ("index", "element") or position in varying else link
+        replace(link, text=ANY.get(link.edge, "[*]"))
+        if link.edge in ("index", "element") or position in varying
+        else link
         for position, link in enumerate(links)
     ]
     return _collapse(general)
+
+
+# How one of many is written, by the kind of reference.
+ANY = {"attribute": ".*", "global": "*"}
 
 
 def _collapse(links: list[Link]) -> Route:
@@ -255,7 +261,7 @@ def scope_position(links: Sequence[Link]) -> int:
     """Where the written path starts: at the last frame or module that is not itself one of many in a container."""
     start = 0
     for position, link in enumerate(links):
-        if link.text == "[*]":
+        if "*" in link.text:
             break
         if link.role in SCOPES:
             start = position
@@ -266,9 +272,15 @@ def write(links: Sequence[Link]) -> str:
     """The path as a person writes it, from its scope to the end."""
     start = scope_position(links)
     scope = links[start]
-    text = "".join(link.text for link in links[start + 1 :] if link.edge not in PLUMBING)
+    text = ""
+    for link in links[start + 1 :]:
+        if link.edge == "local" and text:
+            text += f" -> {link.text}"
+        elif link.edge not in PLUMBING:
+            text += link.text
     if scope.edge == "cycle":
-        return f"{'ctx' if scope.role == 'autograd function' else scope.type}{text}"
+        name = "ctx" if scope.role == "autograd function" else scope.function or scope.type
+        return f"{name}{text}"
     if scope.edge == "outside" and scope.role not in SCOPES:
         return f"{scope.function or scope.type}{text}"
     if scope.role == "python module" and scope.text not in ("__main__", "builtins"):

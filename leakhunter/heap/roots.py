@@ -18,6 +18,8 @@ from leakhunter.origin import is_ours, is_user_file, is_user_module
 CALLS = "(calls)"
 MODULE_DICT = types.ModuleType.__dict__["__dict__"]
 CO_OPTIMIZED = 1
+SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+CODES = ("gi_code", "cr_code", "ag_code")
 
 # A path from a root that is harder to understand may be this many references shorter before it is preferred.
 USER_GLOBAL, USER_LOCAL, LIBRARY, OUTSIDE = 0, 1, 4, 8
@@ -117,8 +119,17 @@ def roots(heap: Heap, held: Bools) -> list[Root]:
         if node not in called:
             found.append(Root(node, USER_LOCAL if is_user_file(frame.f_code.co_filename) else LIBRARY))
     known = {root.node for root in found} | called
-    found += [Root(node, OUTSIDE) for node in np.flatnonzero(held).tolist() if node not in known]
+    found += [Root(node, _outside_rank(heap, node)) for node in np.flatnonzero(held).tolist() if node not in known]
     return found
+
+
+def _outside_rank(heap: Heap, node: int) -> int:
+    """A generator that a running loop or our own watch holds is read like a running function."""
+    thing = heap.objects[node]
+    code = next((getattr(thing, name) for name in CODES if hasattr(type(thing), name)), None)
+    if type(thing) in SUSPENDED and code is not None:
+        return USER_LOCAL if is_user_file(code.co_filename) else LIBRARY
+    return OUTSIDE
 
 
 def module_dicts(heap: Heap) -> Iterator[tuple[int, str]]:

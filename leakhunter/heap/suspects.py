@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import gc
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -174,14 +176,24 @@ class Diagnosis:
     def _fresh_storages(self) -> list[int]:
         """Storages born in the window and of age."""
         found = []
+        dated_before = self._saved_before()
         for node, storage in self.storages.items():
             birth = self.births.living.get(storage.address)
             if birth is not None:
                 if self.census.step < birth.step <= self.now - OF_AGE:
                     found.append(node)
-            elif storage.address not in self.census.storages:
+            elif storage.address not in self.census.storages and node not in dated_before:
                 found.append(node)
         return found
+
+    def _saved_before(self) -> set[int]:
+        """Storages that autograd nodes saved before the census; tensors in C++ only are in no census."""
+        tensors = {
+            target
+            for (source, target), text in self.heap.labels.items()
+            if text.startswith("saved") and self.clock.step(self.heap.sequence.get(source, 0)) <= self.census.step
+        }
+        return {target for (source, target), text in self.heap.labels.items() if text == "storage" and source in tensors}
 
     def _per_step(self, size: float, nodes: Iterable[int]) -> float:
         """Bytes per step: births that were recorded count only once they are of age, the others at once."""
@@ -215,10 +227,19 @@ class Diagnosis:
     def _varying(self, paths: Iterable[list[int]]) -> set[int]:
         """Dicts whose keys differ from survivor to survivor: they have grown, or many survivors hang on one of them."""
         children: dict[int, set[int]] = defaultdict(set)
+        born: dict[int, set[tuple[int, int]]] = defaultdict(set)
         for path in paths:
-            for source, target in zip(path, path[1:], strict=False):
+            birth = self.births.living.get(self.storages[path[-1]].address) if path[-1] in self.storages else None
+            for source, target in pairwise(path):
                 children[source].add(target)
-        return {node for node, targets in children.items() if len(targets) > SAMPLE or self._grew(node) > 0}
+                if birth is not None and self._is_new(target):
+                    born[source].add((target, birth.step))
+        return {node for node, targets in children.items() if len(targets) > SAMPLE or self._grew(node) > 0} | {
+            # An object that gets an attribute of another name in every step.
+            node
+            for node, births in born.items()
+            if min(len({target for target, _ in births}), len({step for _, step in births})) >= max(3, self.window // 3)
+        }
 
     def _route(self, path: list[int], varying: set[int]) -> Route:
         placed = self.paths.placed_links(path)
@@ -227,7 +248,7 @@ class Diagnosis:
             for number, (link, position) in enumerate(placed)
             if position
             and path[position - 1] in varying
-            and (link.edge == "key" or (link.edge == "attribute" and self._is_new(path[position])))
+            and (link.edge == "key" or (link.edge in ("attribute", "global") and self._is_new(path[position])))
         )
         return generalise([link for link, _ in placed], positions)
 
@@ -242,7 +263,7 @@ class Diagnosis:
     def _grew(self, node: int) -> int:
         """Items added to a container since the census, 0 when it is new or no container."""
         before = self._lengths.get(id(self.heap.objects[node]))
-        return 0 if before is None else max(0, labels.length(self.heap.objects[node]) - before)
+        return 0 if before is None else max(0, self.heap.length(node) - before)
 
     def _held_group(self, group: _Group) -> Suspect | None:
         position, grew = self._accumulates(group)
@@ -285,7 +306,7 @@ class Diagnosis:
             known = [node for node in before if self._has_length(node)]
             grew = sum(self._grew(node) for node in known)
             if grew > 0 and any(self._is_new(node) for node in here):
-                length = sum(labels.length(self.heap.objects[node]) for node in known)
+                length = sum(self.heap.length(node) for node in known)
                 return (position, grew) if self._has_grown_all_along(length, grew) else (-1, 0)
             # What fans out at a container that has not grown is a ring, or a fixed set of growing things.
             level = len(known) == len(before)
@@ -310,7 +331,7 @@ class Diagnosis:
             nodes = {path[position] for path in group.paths}
             fans_out = len({path[position + 1] for path in group.paths}) > len(nodes)
             if fans_out and all(self._has_length(node) and not self._grew(node) for node in nodes):
-                return steps <= 1.5 * sum(labels.length(self.heap.objects[node]) for node in nodes)
+                return steps <= 1.5 * sum(self.heap.length(node) for node in nodes)
         return False
 
     def _has_grown_all_along(self, length: int, grew: int) -> bool:
@@ -358,7 +379,7 @@ class Diagnosis:
     def _hints(self, path: Sequence[int]) -> dict[str, Any]:
         """Facts about objects on the path that no single link shows."""
         hints: dict[str, Any] = {}
-        for before, node in zip(path, path[1:], strict=False):
+        for before, node in pairwise(path):
             thing = self.heap.objects[before]
             if labels.role(thing) == "optimizer":
                 groups = labels.instance_dict(thing).get("param_groups", [])
@@ -559,7 +580,7 @@ class Diagnosis:
         for site, seen in self.births.site_bytes.items():
             sizes = [size for _, size, _ in seen]
             counts = {count for _, _, count in seen}
-            rises = [after - before for before, after in zip(sizes, sizes[1:], strict=False)]
+            rises = [after - before for before, after in pairwise(sizes)]
             if len(seen) < 3 or len(counts) > 1 or min(rises) < 0 or sum(rises) <= 0:
                 continue
             if sum(rise > 0 for rise in rises) < min(2, len(rises)):
@@ -632,7 +653,7 @@ class Diagnosis:
             node = self.heap.find_id(address)
             if node < 0 or self.heap.ours[node] or not self.reached[node]:
                 continue
-            length = labels.length(self.heap.objects[node])
+            length = self.heap.length(node)
             grew = length - before
             if grew >= least and self._has_grown_all_along(length, grew):
                 grown[node] = grew
@@ -655,7 +676,7 @@ class Diagnosis:
         newest = _newest(container, min(SAMPLE, grown[nodes[0]]))
         sizes = [self._deep_size(item) for item in newest]
         each = sum(sizes) / len(sizes) if sizes else 0.0
-        total = sum(labels.length(heap.objects[node]) for node in nodes)
+        total = sum(heap.length(node) for node in nodes)
         item = newest[-1] if newest else None
         edge = Edge("element", "[*]")
         if route.links[-1].edge == "namespace":
@@ -688,8 +709,6 @@ class Diagnosis:
                 continue
             seen.add(id(current))
             total += _size(current)
-            import gc
-
             for item in gc.get_referents(current):
                 if id(item) in seen or isinstance(item, type):
                     continue
@@ -764,10 +783,8 @@ def _closure(start: Iterable[int], following: dict[int, list[int]]) -> set[int]:
 
 def _newest(container: Any, count: int) -> list[Any]:
     """The last items of a container; Python keeps dicts in order of insertion."""
-    import itertools
-
     if labels.derives(type(container), dict):
-        return list(itertools.islice(reversed(dict.values(container)), count))[::-1]
+        return list(islice(reversed(dict.values(container)), count))[::-1]
     if labels.derives(type(container), list):
         return list.__getitem__(container, slice(-count, None))
     items = list(type(container).__iter__(container)) if labels.length(container) < 100_000 else []

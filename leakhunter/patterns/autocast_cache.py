@@ -7,11 +7,11 @@ from leakhunter.patterns.case import Case, Pattern
 
 def recognise(case: Case) -> bool:
     """Casts or their sources that only C++ holds, while autocast with its cache is on between steps."""
-    if not case.facts.get("autocast cache"):
-        return False
-    if case.suspect.state == "native":
-        return case.suspect.hints.get("operator") in ("aten::_to_copy", None)
-    return case.links[0].edge == "outside" and case.links[0].role == "tensor"
+    return (
+        bool(case.facts.get("autocast cache"))
+        and case.unheld
+        and case.suspect.hints.get("operator") in ("aten::_to_copy", None)
+    )
 
 
 def fix(case: Case) -> Fix:

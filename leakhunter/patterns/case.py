@@ -97,6 +97,12 @@ class Case:
             (p for p in range(end, 0, -1) if self.links[p].edge in NAMED and "*" not in self.links[p].text), 0
         )
 
+    @property
+    def unheld(self) -> bool:
+        """Whether nothing in Python refers to the memory: C++ alone keeps it, maybe with the tensor's Python object."""
+        first = self.links[0]
+        return self.suspect.state == "native" or (first.edge == "outside" and first.role in ("tensor", "storage"))
+
     def emptying_call(self) -> str:
         """A call the user has written a method for, that would empty the container: ``launcher.free_memory()``."""
         for statement in self.emptied:
@@ -154,8 +160,11 @@ def find_target(case: Case) -> Target | None:
     end = case.suspect.container if case.suspect.container >= 0 else len(links) - 1
     for position in range(end, 0, -1):
         link = links[position]
-        if link.edge not in (*NAMED, "field") or "*" in link.text:
+        if link.edge not in (*NAMED, "field", "closure") or "*" in link.text:
             continue
+        if link.edge == "closure":
+            scope = _scope(links, position)
+            return Target("name", link.text.strip("[]"), None if scope is None else (scope.file, scope.line))
         if link.edge == "local":
             scope = _scope(links, position)
             return Target("name", link.text, (scope.file, scope.line) if scope is not None else None)

@@ -7,6 +7,7 @@ from leakhunter.patterns import (
     autocast_cache,
     bound_finalizer,
     cached_method,
+    class_per_call,
     copied_context,
     default_argument,
     dict_cache,
@@ -57,6 +58,7 @@ CATALOGUE: tuple[Pattern, ...] = tuple(
         # garbage
         output_on_ctx,
         module_hook_cycle,
+        class_per_call,
         waiting_cycle,
         graph_on_grad,
         identity_pack_hook,

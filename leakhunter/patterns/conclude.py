@@ -49,10 +49,12 @@ def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
     findings: list[Finding] = []
     for suspect in suspects:
         share = share_of(suspect, growth)
-        if share > MOST_SHARE or (share < LEAST_SHARE and suspect.graph is None):
+        if share > MOST_SHARE and suspect.grew < suspect.count:
+            continue
+        if share < LEAST_SHARE and suspect.graph is None:
             continue
         case = choose_holder(open_case(suspect, growth.facts))
-        finding = accuse(case, catalogue.name(case), growth, min(1.0, share))
+        finding = accuse(case, catalogue.name(case), growth, share)
         same = next((known for known in findings if is_same(known, finding)), None)
         if same is None:
             findings.append(finding)
@@ -114,7 +116,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
     if bound is not None and severity != "note":
         severity = "note"
     rate = suspect.bytes_per_step
-    if growth.unit == "bytes" and share > 0.9:
+    if growth.unit == "bytes" and 0.9 < share < 1 / 0.9:
         # The meter is exact and also counts what hangs on the survivors: headers, nodes, hooks.
         rate = growth.rate
     holder = pattern.holder(case) if pattern.holder is not None else holder_of(case, growth)
@@ -122,7 +124,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
         pattern=pattern.id,
         name=pattern.name,
         severity=severity,
-        meter=growth.meter,
+        meter=suspect.device if suspect.device == "shared memory" else growth.meter,
         bytes_per_step=rate,
         bytes_held=suspect.held_bytes,
         count=suspect.held_count,
@@ -133,7 +135,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
         evidence=Evidence(
             statements=(*grows(case, growth), pattern.why, *bound_statement(case, growth)),
             state=suspect.state,
-            share=share,
+            share=min(1.0, share),
             births=suspect.births,
             graph_steps=suspect.graph.steps if suspect.graph else 0,
             graph_nodes=suspect.graph.nodes if suspect.graph else 0,

@@ -6,7 +6,7 @@ from leakhunter.patterns.case import Case, Pattern
 
 def recognise(case: Case) -> bool:
     """Any native growth."""
-    return case.suspect.state == "native"
+    return case.unheld
 
 
 def fix(case: Case) -> Fix:

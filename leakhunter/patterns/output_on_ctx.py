@@ -1,5 +1,6 @@
 """A custom autograd Function that keeps its output, or something that leads to it, as an attribute of ``ctx``."""
 
+from itertools import pairwise
 from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
@@ -12,7 +13,7 @@ def recognise(case: Case) -> bool:
 
 def attribute(case: Case) -> str:
     """The attribute of ctx through which the cycle runs."""
-    for before, link in zip(case.links, case.links[1:], strict=False):
+    for before, link in pairwise(case.links):
         if before.role == "autograd function" and link.edge == "attribute":
             return link.text[1:]
     for first, second, third in zip(case.links, case.links[1:], case.links[2:], strict=False):

@@ -8,7 +8,7 @@ from leakhunter.patterns.case import Case, Pattern
 
 def recognise(case: Case) -> bool:
     """Native growth while a profiler is on."""
-    return case.suspect.state == "native" and bool(case.facts.get("profiler on"))
+    return case.unheld and bool(case.facts.get("profiler on"))
 
 
 def fix(case: Case) -> Fix:

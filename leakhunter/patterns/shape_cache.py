@@ -6,7 +6,7 @@ from leakhunter.patterns.case import Case, Pattern
 
 def recognise(case: Case) -> bool:
     """Native growth while operators with a kernel cache see a new shape in nearly every step."""
-    return case.suspect.state == "native" and bool(case.facts.get("new shapes"))
+    return case.unheld and bool(case.facts.get("new shapes"))
 
 
 def fix(case: Case) -> Fix:

@@ -1,5 +1,6 @@
 """An attribute hung on a tensor that leads back to it through a view or a graph."""
 
+from itertools import pairwise
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
 
@@ -12,7 +13,7 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Keep it elsewhere."""
     holders = [link for link in case.links if link.edge != "namespace"]
-    pairs = zip(holders, holders[1:], strict=False)
+    pairs = pairwise(holders)
     name = next((link.text for before, link in pairs if before.role == "tensor" and link.edge == "attribute"), "")
     return Fix(
         f"delete the tensor's attribute {name} when the tensor is done with, or keep the mapping outside the tensor "

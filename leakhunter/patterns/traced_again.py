@@ -6,7 +6,7 @@ from leakhunter.patterns.case import Case, Pattern
 
 def recognise(case: Case) -> bool:
     """Native growth while functions are traced or scripted."""
-    return case.suspect.state == "native" and bool(case.facts.get("traced"))
+    return case.unheld and bool(case.facts.get("traced"))
 
 
 def fix(case: Case) -> Fix:

@@ -6,9 +6,11 @@ import atexit
 import collections
 import gc
 import itertools
+import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,7 @@ CONTAINERS: tuple[tuple[type, Callable[[Any], int]], ...] = (
     (dict, dict.__len__),
     (set, set.__len__),
     (collections.deque, collections.deque.__len__),
+    (queue.SimpleQueue, queue.SimpleQueue.qsize),
 )
 
 
@@ -48,32 +51,57 @@ class Census:
 
 
 def take(step: int) -> Census:
-    """A census now. Costs about 100 ms for 200,000 objects."""
-    collecting = gc.isenabled()
-    gc.disable()
+    """A census now. Costs about 150 ms for 200,000 objects."""
     objects: list[Any] = []
+    with undisturbed():
+        try:
+            objects += tracked_objects()[0]
+            return _count(step, objects)
+        finally:
+            # The list may contain what refers to it, such as this frame's own cells.
+            objects.clear()
+
+
+def _count(step: int, objects: list[Any]) -> Census:
+    count = len(objects)
+    ids = np.fromiter(map(id, objects), np.int64, count)
+    kinds = np.fromiter(map(id, map(type, objects)), np.int64, count)
+    by_kind = types_of(objects, kinds)
+    tensors = np.flatnonzero(np.isin(kinds, _deriving(by_kind, torch.Tensor)))
+    storages = frozenset([_storage_address(objects[node]) for node in tensors.tolist()])
+    untracked = untracked_dicts(objects)
+    container_ids = [np.fromiter(map(id, untracked), np.int64, len(untracked))]
+    lengths = [np.fromiter(map(len, untracked), np.int64, len(untracked))]
+    for kind, length in CONTAINERS:
+        nodes = np.flatnonzero(np.isin(kinds, _deriving(by_kind, kind)))
+        members = [objects[node] for node in nodes.tolist()]
+        container_ids.append(ids[nodes])
+        lengths.append(np.fromiter(map(length, members), np.int64, len(members)))
+    containers, first = np.unique(np.concatenate(container_ids), return_index=True)
+    return Census(step, np.sort(ids), containers, np.concatenate(lengths)[first], storages, counters())
+
+
+def untracked_dicts(objects: list[Any]) -> list[dict[Any, Any]]:
+    """Dicts that tracked objects refer to and gc does not list, because nothing in them can be part of a cycle."""
+    referents = gc.get_referents(*objects)
+    kinds = np.fromiter(map(id, map(type, referents)), np.int64, len(referents))
+    dicts = [referents[position] for position in np.flatnonzero(kinds == id(dict)).tolist()]
+    return [thing for thing in dicts if not gc.is_tracked(thing)]
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No automatic collection, and no change of thread but where a call lets go of the GIL."""
+    collecting, interval = gc.isenabled(), sys.getswitchinterval()
+    gc.disable()
+    # A thread that asks for the GIL meanwhile waits this long before it insists, so not longer than one would notice.
+    sys.setswitchinterval(1.0)
     try:
-        objects += tracked_objects()[0]
-        count = len(objects)
-        ids = np.fromiter(map(id, objects), np.int64, count)
-        kinds = np.fromiter(map(id, map(type, objects)), np.int64, count)
-        by_kind = types_of(objects, kinds)
-        container_ids, lengths = [], []
-        for kind, length in CONTAINERS:
-            nodes = np.flatnonzero(np.isin(kinds, _deriving(by_kind, kind)))
-            members = [objects[node] for node in nodes.tolist()]
-            container_ids.append(ids[nodes])
-            lengths.append(np.fromiter(map(length, members), np.int64, len(members)))
-        tensors = np.flatnonzero(np.isin(kinds, _deriving(by_kind, torch.Tensor)))
-        storages = frozenset([_storage_address(objects[node]) for node in tensors.tolist()])
+        yield
     finally:
-        # The list may contain what refers to it, such as this frame's own cells.
-        objects.clear()
+        sys.setswitchinterval(interval)
         if collecting:
             gc.enable()
-    containers = np.concatenate(container_ids)
-    order = np.argsort(containers)
-    return Census(step, np.sort(ids), containers[order], np.concatenate(lengths)[order], storages, counters())
 
 
 def counters() -> dict[str, int]:
