@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import importlib.util
 import json
+import logging
 import os
 import pathlib
 import statistics
@@ -47,6 +48,10 @@ def run_watched(path: str, steps: int, device: str) -> dict[str, Any]:
     prepare(device)
     import leakhunter
 
+    errors: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: errors.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("leakhunter").addHandler(handler)
     program = load(path)
     first: list[int] = []
     hunt = leakhunter.watch(program.steps(steps), on_leak=lambda found: first.append(found.step))
@@ -54,6 +59,8 @@ def run_watched(path: str, steps: int, device: str) -> dict[str, Any]:
     for _ in hunt:
         pass
     seconds = time.perf_counter() - start
+    if errors:
+        return {"error": errors[0]}
     report = hunt.report
     return {
         "case": program.CASE_ID,

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 WARMUP, BLOCK, PROBE = 8, 4, 8
 # A loop known to have fewer steps than this gets shorter blocks, so that it can be judged at all.
 SHORT = 60
+# Steps after which what a step made should be gone.
+OF_AGE = 2
 # Steps slower than this many seconds are judged in shorter blocks: they are epochs, not batches.
 SLOW = 10.0
 # A probe may make its steps take this many times as long; then it goes on without call stacks.
@@ -86,7 +88,12 @@ class Probe:
     recorder: Recorder | None
     began: float = 0.0
     census: Census | None = None
+    # of the quantity that grew, and of all that are judged, at the census
     reading: float = 0.0
+    readings: dict[str, float] = dataclasses.field(default_factory=dict)
+    # storages seen a little before the diagnosis, and the step of the diagnosis
+    aged: frozenset[int] | None = None
+    due: int = 0
 
 
 class Hunt:
@@ -115,6 +122,8 @@ class Hunt:
         self._pursuits: list[Pursuit] = []
         self._notes: list[str] = []
         self._fruitless = 0
+        # step and reading of a quantity whose growth a probe could not explain
+        self._unexplained: dict[str, tuple[int, float]] = {}
         self._next_probe = 0
         self._began = time.perf_counter()
         self._away = 0.0
@@ -226,6 +235,7 @@ class Hunt:
             # Loaded now, so that nothing of ours is taken for growth between census and capture.
             import scipy.sparse.csgraph  # noqa: F401
 
+            from leakhunter.heap import autograd, suspects  # noqa: F401
             from leakhunter.patterns import conclude  # noqa: F401
             from leakhunter.probe import dispatch
 
@@ -257,13 +267,24 @@ class Hunt:
             self._take_census()
             return
         window = self.steps - probe.census.step
-        if window < self.probe_length - 1:
-            return
-        grown = self._read(probe.gauge) - probe.reading
-        if grown >= 0.25 * probe.suspicion.rate * window:
-            self._diagnose()
-        elif window >= PATIENCE * max(self.probe_length, probe.suspicion.block):
-            self._end_probe(fruitful=False)
+        if probe.aged is not None:
+            if self.steps >= probe.due:
+                self._diagnose()
+        elif window >= self.probe_length - 1 - OF_AGE:
+            grown = self._read(probe.gauge) - probe.reading
+            if grown >= 0.25 * probe.suspicion.rate * window:
+                self._let_age()
+            elif window >= PATIENCE * max(self.probe_length, probe.suspicion.block):
+                self._end_probe(fruitful=False)
+
+    def _let_age(self) -> None:
+        """What lives now and still lives when the diagnosis comes has outlived its step."""
+        from leakhunter.probe import census
+
+        assert self._probe is not None
+        with self._own_work():
+            self._probe.aged = census.visible_storages()
+        self._probe.due = self.steps + OF_AGE
 
     def _over_budget(self, probe: Probe) -> bool:
         allowed = PROBE_BUDGET * self.probe_length * self.seconds_per_step
@@ -275,7 +296,10 @@ class Hunt:
         assert self._probe is not None
         with self._own_work():
             self._probe.census = census.take(self.steps)
-        self._probe.reading = self._read(self._probe.gauge)
+        self._probe.readings = {
+            gauge.quantity.name: self._read(gauge) for gauge in self._gauges() if gauge.trend is not None
+        }
+        self._probe.reading = self._probe.readings[self._probe.gauge.quantity.name]
 
     def _read(self, gauge: Gauge) -> float:
         for meter, gauges in self._meters:
@@ -301,6 +325,9 @@ class Hunt:
             self._away += time.perf_counter() - start
 
     def _end_probe(self, fruitful: bool) -> None:
+        if self._probe is not None and not fruitful:
+            gauge = self._probe.gauge
+            self._unexplained.setdefault(gauge.quantity.name, (self.steps, self._read(gauge)))
         with self._own_work():
             self.abandon_probe()
         self._fruitless = 0 if fruitful else self._fruitless + 1
@@ -341,10 +368,15 @@ class Hunt:
         if probe.gauge.quantity.unit == "bytes":
             # The recorder's own objects would count among blocks.
             measured = max(measured, (self._read(probe.gauge) - probe.reading) / window)
+        # Read before the capture, whose own memory would be counted.
+        rates = self._rates(probe, window)
+        facts = self._facts(births, window)
         with captured() as heap:
-            diagnosis = Diagnosis(heap, probe.census, births, clock, self.steps, probe.suspicion.since)
+            diagnosis = Diagnosis(
+                heap, probe.census, births, probe.aged or frozenset(), clock, self.steps, probe.suspicion.since
+            )
             suspects = diagnosis.suspects()
-            facts = {**self._facts(births, window), **diagnosis.facts()}
+            facts |= diagnosis.facts()
             self._notes += [remark for remark in heap.remarks if remark not in self._notes]
             del diagnosis
         growth = Growth(
@@ -356,10 +388,22 @@ class Hunt:
             step=self.steps,
             seconds_per_step=self.seconds_per_step,
             capacity=self._capacity(probe.gauge),
+            rates=rates,
             facts=facts,
         )
         suspects += self._unseen(suspects, growth, births)
         return conclude(suspects, growth)
+
+    def _rates(self, probe: Probe, window: int) -> dict[str, float]:
+        """Growth per step of each place whose bytes are counted exactly, by the name storages give to the place."""
+        rates = {}
+        for gauge in self._gauges():
+            if gauge.trend is None or gauge.quantity.unit != "bytes":
+                continue
+            before = probe.readings[gauge.quantity.name]
+            lately = gauge.trend.rate(BLOCKS * probe.suspicion.block)
+            rates[place_of(gauge.quantity.name)] = max(lately, (self._read(gauge) - before) / window)
+        return rates
 
     def _facts(self, births: Any, window: int) -> dict[str, Any]:
         """What the state of PyTorch and Python says about growth that no object shows."""
@@ -388,7 +432,7 @@ class Hunt:
         known = any(
             growth.facts.get(name) for name in ("profiler on", "new shapes", "traced", "autocast cache")
         )
-        if not known and self._fruitless < 1:
+        if not known and not self._still_unexplained(growth):
             return []
         route = Route((Link("root", "native", "memory", "native"),), False)
         shaped = births.shaped_site if growth.facts.get("new shapes") else -1
@@ -404,6 +448,14 @@ class Hunt:
                 sample=Sample("memory"),
             )
         ]
+
+    def _still_unexplained(self, growth: Any) -> bool:
+        """Whether an earlier probe found nothing either, and memory has not fallen back since."""
+        if growth.meter not in self._unexplained:
+            return False
+        step, reading = self._unexplained[growth.meter]
+        gauge = next(gauge for gauge in self._gauges() if gauge.quantity.name == growth.meter)
+        return self._read(gauge) - reading >= 0.5 * growth.rate * (growth.step - step)
 
     def _capacity(self, gauge: Gauge) -> float:
         """Bytes still free where the quantity lives, 0 when unknown."""
@@ -424,6 +476,9 @@ class Hunt:
             return
         self.findings[finding.signature] = finding
         gauge, rate = probe.gauge, probe.suspicion.rate
+        if finding.meter != gauge.quantity.name:
+            gauge = next(known for known in self._gauges() if known.quantity.name == finding.meter)
+            rate = finding.bytes_per_step
         patience = max(4 * self.block, 3 * probe.suspicion.block)
         self._pursuits.append(Pursuit(finding, gauge, rate, patience, None, 0.0, self.steps))
         self._found(finding)
@@ -472,7 +527,7 @@ class Hunt:
         """After the last step: conclude a probe that has seen enough, look at open findings once more."""
         probe = self._probe
         if probe is not None:
-            if probe.census is not None and self.steps - probe.census.step >= 3:
+            if probe.census is not None and self.steps - probe.census.step > OF_AGE:
                 self._diagnose()
             else:
                 self._end_probe(fruitful=False)
@@ -522,6 +577,11 @@ class Hunt:
                 floor = self.options.floor if gauge.quantity.unit == "bytes" else 0.5
                 verdict = judge(steps[start:], readings[start:], floor, gauge.quantity.least)
                 yield Series(gauge.quantity.name, gauge.quantity.unit, steps, readings, verdict)
+
+
+def place_of(quantity: str) -> str:
+    """Where the bytes of a quantity are: ``cpu``, ``shared memory`` or a device, as storages name it."""
+    return "cpu" if quantity.startswith("malloc") else quantity.removesuffix(" allocated")
 
 
 def _autocast_enabled(device: str) -> bool:

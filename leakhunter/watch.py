@@ -176,6 +176,9 @@ class Watch:
             self._fail(error)
 
     def _finish(self) -> None:
+        if sys is None or sys.is_finalizing():
+            # The interpreter ends; what we need may be gone already.
+            return
         if self in _stack.active:
             _stack.active.remove(self)
         if self._off or self._hunt is None or os.getpid() != self._process:
@@ -210,6 +213,7 @@ class Watch:
         """An error of ours: say it once, switch the watch off, let the loop go on."""
         self._off = True
         # The traceback would keep our frames, and they the objects of a capture.
+        if os.environ.get("LHDEBUG"): import traceback; traceback.print_exception(error)
         error.__traceback__ = None
         logger.error(
             "leakhunter has switched itself off after an error of its own (%s: %s); the loop is not affected",

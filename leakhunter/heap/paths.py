@@ -171,6 +171,10 @@ class Paths:
             found.append((labels.describe(heap.objects[path[position]], edge), position))
         return _merge_module_dicts(found)
 
+    def module_name(self, node: int) -> str:
+        """The name of the module whose namespace a node is, empty when it is none."""
+        return self._modules.get(node, "")
+
     def _root_link(self, node: int) -> Link:
         heap = self.heap
         if node in self._modules:

@@ -35,17 +35,25 @@ class Root:
 
 def add_frames(heap: Heap) -> None:
     """Add the running frames of all threads, with their locals; gc does not list them."""
-    for top in sys._current_frames().values():
-        inner: int | None = None
-        frame: types.FrameType | None = top
-        while frame is not None:
-            if not is_ours(frame.f_code.co_filename):
-                node = _add_frame(heap, frame)
-                if inner is not None:
-                    heap.link(node, inner, CALLS)
-                # The user's own function is where a reader starts; what it called is told from there.
-                inner = None if is_user_file(frame.f_code.co_filename) else node
-            frame = frame.f_back
+    top = None
+    try:
+        for top in sys._current_frames().values():
+            _add_stack(heap, top)
+    finally:
+        # One of them is this function's own frame: kept in its own variable, it would live until gc comes.
+        del top
+
+
+def _add_stack(heap: Heap, frame: types.FrameType | None) -> None:
+    inner: int | None = None
+    while frame is not None:
+        if not is_ours(frame.f_code.co_filename):
+            node = _add_frame(heap, frame)
+            if inner is not None:
+                heap.link(node, inner, CALLS)
+            # The user's own function is where a reader starts; what it called is told from there.
+            inner = None if is_user_file(frame.f_code.co_filename) else node
+        frame = frame.f_back
 
 
 def _add_frame(heap: Heap, frame: types.FrameType) -> int:
@@ -76,26 +84,28 @@ def local_variables(frame: types.FrameType) -> dict[str, Any]:
 
 def thread_name(frame: types.FrameType) -> str:
     """The name of the thread that runs ``frame``, empty for the main thread."""
-    for thread, top in sys._current_frames().items():
-        current: types.FrameType | None = top
-        while current is not None:
-            if current is frame:
-                known = threading._active.get(thread)  # type: ignore[attr-defined]
-                main = threading.main_thread().ident == thread
-                return "" if main or known is None else str(known.name)
-            current = current.f_back
-    return ""
+    name = ""
+    top = None
+    try:
+        for thread, top in sys._current_frames().items():
+            known = threading._active.get(thread)  # type: ignore[attr-defined]
+            if frame in _stack(top) and known is not None and known is not threading.main_thread():
+                name = str(known.name)
+    finally:
+        del top
+    return name
+
+
+def _stack(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def thread_function(frame: types.FrameType) -> str:
     """The function that the thread of ``frame`` was started with, as far as its frames show."""
-    name = ""
-    current: types.FrameType | None = frame
-    while current is not None:
-        if is_user_file(current.f_code.co_filename):
-            name = current.f_code.co_name
-        current = current.f_back
-    return name
+    names = [step.f_code.co_name for step in _stack(frame) if is_user_file(step.f_code.co_filename)]
+    return names[-1] if names else ""
 
 
 def outside(heap: Heap) -> Bools:

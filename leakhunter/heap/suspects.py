@@ -18,7 +18,7 @@ from leakhunter.heap import cycles, labels, roots
 from leakhunter.heap.graph import Heap, Storage
 from leakhunter.heap.labels import Edge, Link
 from leakhunter.heap.paths import Paths, Route, generalise, key_of, reachable
-from leakhunter.probe.census import Census, counters
+from leakhunter.probe.census import CONTAINERS, Census, counters, ends
 from leakhunter.probe.dispatch import Births, Stack
 
 # Objects younger than this many steps may still be in use by the step after the one that made them.
@@ -139,8 +139,16 @@ class Diagnosis:
     """
 
     def __init__(
-        self, heap: Heap, census: Census, births: Births, clock: Clock, now: int, since: int
+        self,
+        heap: Heap,
+        census: Census,
+        births: Births,
+        aged: frozenset[int],
+        clock: Clock,
+        now: int,
+        since: int,
     ) -> None:
+        self.aged = aged
         self.heap = heap
         # steps since the growth began, which is longer than the window that was watched
         self.span = max(1, now - since)
@@ -157,7 +165,8 @@ class Diagnosis:
         self.storages = {
             node: thing for node in heap.storages.values() if (thing := heap.objects[node]).bytes
         }
-        self._lengths = dict(zip(census.container_ids.tolist(), census.lengths.tolist(), strict=True))
+        # id of a container -> its position in the census
+        self._listed = {address: position for position, address in enumerate(census.container_ids.tolist())}
 
     def suspects(self) -> list[Suspect]:
         """All suspects, most bytes first."""
@@ -175,30 +184,39 @@ class Diagnosis:
 
     def _fresh_storages(self) -> list[int]:
         """Storages born in the window and of age."""
+        saved = self._saved_in()
         found = []
-        dated_before = self._saved_before()
         for node, storage in self.storages.items():
             birth = self.births.living.get(storage.address)
             if birth is not None:
-                if self.census.step < birth.step <= self.now - OF_AGE:
-                    found.append(node)
-            elif storage.address not in self.census.storages and node not in dated_before:
+                born: int | None = birth.step
+            elif node in saved:
+                born = saved[node]
+            elif storage.address in self.census.storages or storage.address not in self.aged:
+                continue
+            else:
+                # Not seen at the census, seen at a quiet point some steps ago.
+                born = None
+            if born is None or self.census.step < born <= self.now - OF_AGE:
                 found.append(node)
         return found
 
-    def _saved_before(self) -> set[int]:
-        """Storages that autograd nodes saved before the census; tensors in C++ only are in no census."""
-        tensors = {
-            target
-            for (source, target), text in self.heap.labels.items()
-            if text.startswith("saved") and self.clock.step(self.heap.sequence.get(source, 0)) <= self.census.step
+    def _saved_in(self) -> dict[int, int]:
+        """Storages that autograd nodes saved, with the step; most of them have no tensor that a census could see."""
+        labels_here = self.heap.labels.items()
+        steps: dict[int, int] = {}
+        for (source, target), text in labels_here:
+            if text.startswith("saved") and source in self.heap.sequence:
+                steps[target] = self.clock.step(self.heap.sequence[source])
+        return {
+            target: steps[source]
+            for (source, target), text in labels_here
+            if text == "storage" and source in steps and source >= self.heap.tracked
         }
-        return {target for (source, target), text in self.heap.labels.items() if text == "storage" and source in tensors}
 
-    def _per_step(self, size: float, nodes: Iterable[int]) -> float:
-        """Bytes per step: births that were recorded count only once they are of age, the others at once."""
-        recorded = any(self.storages[node].address in self.births.living for node in nodes)
-        return size / max(1, self.window - OF_AGE if recorded else self.window)
+    def _per_step(self, size: float) -> float:
+        """Bytes per step of survivors, which count only once they are of age."""
+        return size / max(1, self.window - OF_AGE)
 
     def _held_storages(self, fresh: list[int]) -> list[Suspect]:
         """Survivors that Python variables hold, by route."""
@@ -262,8 +280,23 @@ class Diagnosis:
 
     def _grew(self, node: int) -> int:
         """Items added to a container since the census, 0 when it is new or no container."""
-        before = self._lengths.get(id(self.heap.objects[node]))
-        return 0 if before is None else max(0, self.heap.length(node) - before)
+        before = self._length_before(node)
+        return 0 if before < 0 else max(0, self.heap.length(node) - before)
+
+    def _length_before(self, node: int) -> int:
+        """Items a container had at the census, -1 when it was not there."""
+        thing = self.heap.objects[node]
+        position = self._listed.get(id(thing), -1)
+        if position < 0:
+            return -1
+        length = int(self.census.lengths[position])
+        first, last = self.census.ends[position].tolist()
+        if first:
+            kind = next((base for base, _ in CONTAINERS if labels.derives(type(thing), base)), object)
+            now = ends(kind, thing)
+            if first != now[0] and last != now[1]:
+                return -1
+        return length
 
     def _held_group(self, group: _Group) -> Suspect | None:
         position, grew = self._accumulates(group)
@@ -281,7 +314,7 @@ class Diagnosis:
             route=group.route,
             count=count,
             bytes=total,
-            bytes_per_step=self._per_step(total, group.members),
+            bytes_per_step=self._per_step(total),
             held_count=len(held),
             held_bytes=sum(self.storages[n].bytes for n in held),
             device=self.storages[group.members[0]].device,
@@ -318,7 +351,7 @@ class Diagnosis:
         return -1, 0
 
     def _has_length(self, node: int) -> bool:
-        return id(self.heap.objects[node]) in self._lengths
+        return self._length_before(node) >= 0
 
     def _container_link(self, group: _Group, position: int) -> int:
         """Position in the route of what stands at ``position`` in the paths."""
@@ -340,7 +373,8 @@ class Diagnosis:
 
     def _spread(self, group: _Group) -> int:
         """In how many steps the members were born; unknown births count as one step each."""
-        births = [self.births.living.get(self.storages[node].address) for node in group.members]
+        storages = [self.storages[node] for node in group.members if node in self.storages]
+        births = [self.births.living.get(storage.address) for storage in storages]
         steps = {birth.step for birth in births if birth is not None}
         return len(steps) + sum(birth is None for birth in births)
 
@@ -549,7 +583,7 @@ class Diagnosis:
                     route=cycle.route,
                     count=cycle.count,
                     bytes=size,
-                    bytes_per_step=self._per_step(size, members),
+                    bytes_per_step=self._per_step(size),
                     held_count=cycle.all_count,
                     held_bytes=cycle.all_bytes,
                     device=self.storages[members[0]].device,
@@ -649,23 +683,29 @@ class Diagnosis:
         """Containers that have gained items, whatever the items are."""
         least = max(2, self.window // 4)
         grown: dict[int, int] = {}
-        for address, before in self._lengths.items():
+        lengths = self.census.lengths.tolist()
+        for address, position in self._listed.items():
             node = self.heap.find_id(address)
-            if node < 0 or self.heap.ours[node] or not self.reached[node]:
+            if node < 0 or self.heap.length(node) < lengths[position] + least:
                 continue
-            length = self.heap.length(node)
-            grew = length - before
-            if grew >= least and self._has_grown_all_along(length, grew):
+            if self.heap.ours[node] or not self.reached[node]:
+                continue
+            grew = self._grew(node)
+            if grew >= least and self._has_grown_all_along(self.heap.length(node), grew):
                 grown[node] = grew
         groups: dict[Any, list[tuple[int, Route]]] = defaultdict(list)
         for node in sorted(grown, key=lambda node: grown[node], reverse=True)[:200]:
             path = self.paths.by_python(node)
-            if path is not None and path[0] != node:
+            if path is not None and path[0] != node and not self._fills_by_probing(path):
                 route = self._route(path, {step for step in path if self._grew(step) > 0})
                 groups[route.key].append((node, route))
         return [
             self._container(members, grown) for key, members in groups.items() if ("held", key) not in known
         ]
+
+    def _fills_by_probing(self, path: list[int]) -> bool:
+        """Whether a container is one of PyTorch's that operators fill when they first meet a dispatch mode of ours."""
+        return self.paths.module_name(path[0]).startswith(("torch._library", "torch._ops"))
 
     def _container(self, members: list[tuple[int, Route]], grown: dict[int, int]) -> Suspect:
         heap = self.heap

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from leakhunter.findings import Evidence, Finding, Frame, Holder, Node
 from leakhunter.heap import paths
 from leakhunter.heap.labels import Link
 from leakhunter.heap.suspects import Suspect
-from leakhunter.origin import is_user_file, shorten
+from leakhunter.origin import is_user_file, is_user_module, shorten
 from leakhunter.patterns import catalogue
 from leakhunter.patterns.case import Case, Pattern, open_case
 from leakhunter.units import duration, size, three_digits
@@ -23,6 +24,8 @@ LEAST_SHARE = 0.05
 # One that would explain this many times the growth does not pile up: as much is taken away as is added.
 MOST_SHARE = 4.0
 MOST_FINDINGS = 5
+# What a library's own tables may gain in bytes per step before it is more than a note.
+LIBRARY_LEAST = 4096
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Growth:
     """The growth that started a probe.
 
     ``meter`` is its name, ``rate`` its bytes (or blocks) per step, ``since`` the step it began at, ``window`` the steps
-    that the probe watched, ``capacity`` the bytes that were still free, 0 when unknown.
+    that the probe watched, ``capacity`` the bytes that were still free, 0 when unknown. ``rates`` are bytes per step of
+    every place that is counted exactly.
     """
 
     meter: str
@@ -41,6 +45,7 @@ class Growth:
     step: int
     seconds_per_step: float
     capacity: float = 0.0
+    rates: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -82,12 +87,11 @@ def joined(first: Finding, second: Finding) -> Finding:
 
 
 def share_of(suspect: Suspect, growth: Growth) -> float:
-    """How much of the growth a suspect explains: 1 is all of it, and more than that is turnover."""
-    if growth.rate <= 0:
-        return 1.0
-    return (
-        suspect.count / growth.window if growth.unit == "blocks" else suspect.bytes_per_step
-    ) / growth.rate
+    """How much of the growth a suspect explains: 1 is all of it, and much more than that is turnover."""
+    if growth.unit == "blocks" and "python" in suspect.hints:
+        return suspect.count / growth.window / growth.rate
+    rate = growth.rates.get(suspect.device, growth.rate)
+    return suspect.bytes_per_step / rate if rate > 0 else math.inf
 
 
 def choose_holder(case: Case) -> Case:
@@ -112,8 +116,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
     """The finding that ``pattern`` makes of ``case``."""
     suspect = case.suspect
     severity = pattern.severity_of(case)
-    bound = bound_of(case)
-    if bound is not None and severity != "note":
+    if bound_of(case) is not None or is_library_business(case):
         severity = "note"
     rate = suspect.bytes_per_step
     if growth.unit == "bytes" and 0.9 < share < 1 / 0.9:
@@ -146,6 +149,13 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
         signature=signature(pattern, case, holder),
         statement=statement_of(case),
     )
+
+
+def is_library_business(case: Case) -> bool:
+    """Whether a library collects small things for itself, which the user can do nothing about."""
+    first, suspect = case.links[0], case.suspect
+    of_library = first.role == "python module" and not is_user_module(first.text)
+    return of_library and "python" in suspect.hints and suspect.bytes_per_step < LIBRARY_LEAST
 
 
 def first_step(suspect: Suspect, growth: Growth) -> int:

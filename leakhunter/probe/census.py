@@ -37,15 +37,17 @@ CONTAINERS: tuple[tuple[type, Callable[[Any], int]], ...] = (
 class Census:
     """Taken at the end of ``step``.
 
-    ``ids`` are the sorted ``id()``s of all tracked objects; ``container_ids`` and ``lengths`` those of the containers
-    among them and how many items each had; ``storages`` the addresses of storages with a Python tensor; ``counters``
-    numbers that the interpreter and torch keep of things that can pile up.
+    ``ids`` are the sorted ``id()``s of all tracked objects; ``container_ids``, ``lengths`` and ``ends`` those of the
+    containers among them, how many items each had, and the ``id()``s of its first and last; ``storages`` the addresses
+    of storages with a Python tensor; ``counters`` numbers that the interpreter and torch keep of things that can pile
+    up.
     """
 
     step: int
     ids: Ints
     container_ids: Ints
     lengths: Ints
+    ends: Ints
     storages: frozenset[int]
     counters: dict[str, int] = field(default_factory=dict)
 
@@ -62,23 +64,61 @@ def take(step: int) -> Census:
             objects.clear()
 
 
+def visible_storages() -> frozenset[int]:
+    """The addresses of the storages of all tensors that have a Python object."""
+    objects: list[Any] = []
+    with undisturbed():
+        try:
+            objects += tracked_objects()[0]
+            kinds = np.fromiter(map(id, map(type, objects)), np.int64, len(objects))
+            return _storages(objects, kinds, types_of(objects, kinds))
+        finally:
+            objects.clear()
+
+
+def _storages(objects: list[Any], kinds: Ints, by_kind: dict[int, type]) -> frozenset[int]:
+    tensors = np.flatnonzero(np.isin(kinds, _deriving(by_kind, torch.Tensor)))
+    return frozenset([_storage_address(objects[node]) for node in tensors.tolist()])
+
+
 def _count(step: int, objects: list[Any]) -> Census:
     count = len(objects)
     ids = np.fromiter(map(id, objects), np.int64, count)
     kinds = np.fromiter(map(id, map(type, objects)), np.int64, count)
     by_kind = types_of(objects, kinds)
-    tensors = np.flatnonzero(np.isin(kinds, _deriving(by_kind, torch.Tensor)))
-    storages = frozenset([_storage_address(objects[node]) for node in tensors.tolist()])
+    storages = _storages(objects, kinds, by_kind)
     untracked = untracked_dicts(objects)
-    container_ids = [np.fromiter(map(id, untracked), np.int64, len(untracked))]
-    lengths = [np.fromiter(map(len, untracked), np.int64, len(untracked))]
+    groups: list[tuple[type, Callable[[Any], int], list[Any]]] = [(dict, dict.__len__, untracked)]
     for kind, length in CONTAINERS:
         nodes = np.flatnonzero(np.isin(kinds, _deriving(by_kind, kind)))
-        members = [objects[node] for node in nodes.tolist()]
-        container_ids.append(ids[nodes])
-        lengths.append(np.fromiter(map(length, members), np.int64, len(members)))
-    containers, first = np.unique(np.concatenate(container_ids), return_index=True)
-    return Census(step, np.sort(ids), containers, np.concatenate(lengths)[first], storages, counters())
+        groups.append((kind, length, [objects[node] for node in nodes.tolist()]))
+    # Lengths last and at once: other threads may fill and empty containers whenever numpy lets go of the GIL.
+    lengths = [np.fromiter(map(length, members), np.int64, len(members)) for _, length, members in groups]
+    marks = [np.array([ends(kind, thing) for thing in members], np.int64).reshape(-1, 2) for kind, _, members in groups]
+    addresses = [np.fromiter(map(id, members), np.int64, len(members)) for _, _, members in groups]
+    containers, first = np.unique(np.concatenate(addresses), return_index=True)
+    return Census(
+        step,
+        np.sort(ids),
+        containers,
+        np.concatenate(lengths)[first],
+        np.concatenate(marks)[first],
+        storages,
+        counters(),
+    )
+
+
+def ends(kind: type, container: Any) -> tuple[int, int]:
+    """``id()`` of the first and the last item of a container that keeps an order, zeros for others.
+
+    A container that grows keeps one of them; another object at the same address has neither.
+    """
+    if kind is dict:
+        for first in dict.keys(container):
+            return id(first), id(next(reversed(dict.keys(container))))
+    elif (kind is list or kind is collections.deque) and kind.__len__(container):
+        return id(kind.__getitem__(container, 0)), id(kind.__getitem__(container, -1))
+    return 0, 0
 
 
 def untracked_dicts(objects: list[Any]) -> list[dict[Any, Any]]:
