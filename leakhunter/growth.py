@@ -8,6 +8,7 @@ simulated healthy series, block minima in none.
 
 from __future__ import annotations
 
+import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -47,42 +48,48 @@ class Trend:
         self.beat = beat
         self.floor = floor
         self.least = least
-        self.readings: list[float] = []
-        self.steps: list[int] = []
+        # A fixed buffer: a list of numbers would itself grow by a block of memory for each reading.
+        self._readings = array.array("d", bytes(8 * 2 * KEEP))
+        self._steps = array.array("q", bytes(8 * 2 * KEEP))
+        self._count = 0
+        self._taken = 0
         # A block of one reading has no floor to fall back to.
         self._shortest = max(-(-block // beat), 2 if beat > 1 else 1)
-        self._taken = 0
+
+    @property
+    def readings(self) -> array.array[float]:
+        """The readings kept, the oldest first."""
+        return self._readings[: self._count]
 
     def add(self, step: int, reading: float) -> None:
         """Take a reading."""
-        self.readings.append(reading)
-        self.steps.append(step)
+        if self._count == 2 * KEEP:
+            self._readings[:KEEP] = self._readings[KEEP:]
+            self._steps[:KEEP] = self._steps[KEEP:]
+            self._count = KEEP
+        self._readings[self._count] = reading
+        self._steps[self._count] = step
+        self._count += 1
         self._taken += 1
-        if len(self.readings) > 2 * KEEP:
-            del self.readings[:KEEP]
-            del self.steps[:KEEP]
 
     def clear(self, block: int = 1) -> None:
         """Forget the readings, and from now on use no block shorter than ``block`` steps."""
-        self.readings.clear()
-        self.steps.clear()
-        self._taken = 0
+        self._count = self._taken = 0
         self._shortest = max(self._shortest, -(-block // self.beat))
 
     def rate(self, steps: int) -> float:
         """Growth per step over the last ``steps`` steps, from the lowest reading of either half."""
-        count = min(len(self.readings), steps // self.beat)
-        half = count // 2
+        readings = self.readings[-max(1, steps // self.beat) :]
+        half = len(readings) // 2
         if not half:
             return 0.0
-        first, second = min(self.readings[-count:-half]), min(self.readings[-half:])
+        first, second = min(readings[:-half]), min(readings[-half:])
         return max(0.0, (second - first) / (half * self.beat))
 
     def suspicion(self) -> Suspicion | None:
         """Growth that ends at the last reading, looked for in every block length that is due now."""
-        count = len(self.readings)
         length = self._shortest
-        while length * BLOCKS <= count:
+        while length * BLOCKS <= self._count:
             # Each length is tried once in its own time, so the cost per step does not depend on their number.
             if self._taken % length == 0:
                 found = self._grows(length)
@@ -92,15 +99,15 @@ class Trend:
         return None
 
     def _grows(self, length: int) -> Suspicion | None:
-        readings = self.readings
-        first = len(readings) - BLOCKS * length
-        if readings[-1] - readings[first] < self.least:
+        readings, last = self._readings, self._count - 1
+        first = self._count - BLOCKS * length
+        if readings[last] - readings[first] < self.least:
             return None
-        minima = block_minima(readings[first:], length)
+        minima = block_minima(readings[first : last + 1], length)
         steps = length * self.beat
         if not steady(minima, self.floor * steps, self.least):
             return None
-        return Suspicion((minima[-1] - minima[0]) / ((BLOCKS - 1) * steps), self.steps[first], steps)
+        return Suspicion((minima[-1] - minima[0]) / ((BLOCKS - 1) * steps), self._steps[first], steps)
 
 
 def longer(length: int) -> int:

@@ -325,18 +325,27 @@ class Hunt:
             self._away += time.perf_counter() - start
 
     def _end_probe(self, fruitful: bool) -> None:
-        if self._probe is not None and not fruitful:
-            gauge = self._probe.gauge
-            self._unexplained.setdefault(gauge.quantity.name, (self.steps, self._read(gauge)))
+        period = 0 if fruitful else self._note_failure()
         with self._own_work():
             self.abandon_probe()
         self._fruitless = 0 if fruitful else self._fruitless + 1
-        pause = self.options.cooldown * 2 ** max(0, self._fruitless - 1) if not fruitful else 0
+        pause = 0 if fruitful else self.options.cooldown * 2 ** (self._fruitless - 1)
         self._next_probe = self.steps + pause
-        for _, gauges in self._meters:
-            for gauge in gauges:
-                if gauge.trend is not None:
-                    gauge.trend.clear()
+        for gauge in self._gauges():
+            if gauge.trend is not None:
+                gauge.trend.clear(period)
+
+    def _note_failure(self) -> int:
+        """Remember growth that a probe could not explain; if memory fell back meanwhile, the period of the loop."""
+        probe = self._probe
+        assert probe is not None
+        gauge = probe.gauge
+        reading = self._read(gauge)
+        if reading < probe.reading:
+            self._unexplained.pop(gauge.quantity.name, None)
+            return self.steps - probe.suspicion.since
+        self._unexplained.setdefault(gauge.quantity.name, (self.steps, reading))
+        return 1
 
     # ----------------------------------------------------------------------------------------------------------
     # the diagnosis
@@ -499,7 +508,7 @@ class Hunt:
             trend = pursuit.gauge.trend
             assert trend is not None
             recent = trend.readings[-max(1, self.block // trend.beat) :]
-            if not recent:
+            if not len(recent):
                 continue
             low = min(recent)
             waited = self.steps - pursuit.seen
@@ -530,7 +539,7 @@ class Hunt:
             if probe.census is not None and self.steps - probe.census.step > OF_AGE:
                 self._diagnose()
             else:
-                self._end_probe(fruitful=False)
+                self.abandon_probe()
         elif self._pursuits:
             self._follow(last=True)
 
