@@ -54,7 +54,7 @@ class Trend:
         self._count = 0
         self._taken = 0
         # A block of one reading has no floor to fall back to.
-        self._shortest = max(-(-block // beat), 2 if beat > 1 else 1)
+        self._bases = bases(max(-(-block // beat), 2 if beat > 1 else 1))
 
     @property
     def readings(self) -> array.array[float]:
@@ -75,7 +75,7 @@ class Trend:
     def clear(self, block: int = 1) -> None:
         """Forget the readings, and from now on use no block shorter than ``block`` steps."""
         self._count = self._taken = 0
-        self._shortest = max(self._shortest, -(-block // self.beat))
+        self._bases = bases(max(self._bases[0], -(-block // self.beat)))
 
     def rate(self, steps: int) -> float:
         """Growth per step over the last ``steps`` steps, from the lowest reading of either half."""
@@ -87,15 +87,16 @@ class Trend:
         return max(0.0, (second - first) / (half * self.beat))
 
     def suspicion(self) -> Suspicion | None:
-        """Growth that ends at the last reading, looked for in every block length that is due now."""
-        length = self._shortest
-        while length * BLOCKS <= self._count:
-            # Each length is tried once in its own time, so the cost per step does not depend on their number.
-            if self._taken % length == 0:
+        """Growth that ends at the last reading, looked for in every block length that is due now.
+
+        A length is tried once in its own time, so that the cost per step does not depend on their number.
+        """
+        for length in self._bases:
+            while self._taken % length == 0 and length * BLOCKS <= self._count:
                 found = self._grows(length)
                 if found is not None:
                     return found
-            length = longer(length)
+                length *= 2
         return None
 
     def _grows(self, length: int) -> Suspicion | None:
@@ -110,12 +111,10 @@ class Trend:
         return Suspicion((minima[-1] - minima[0]) / ((BLOCKS - 1) * steps), self._steps[first], steps)
 
 
-def longer(length: int) -> int:
-    """The next block length to try: 1 2 3, then 4 5 6 8 10 12 16 20 24 ..., so that some length fits any period."""
-    if length < 4:
-        return length + 1
-    unit = 1 << (length.bit_length() - 3)
-    return length + unit if length < 6 * unit else 8 * unit
+def bases(shortest: int) -> tuple[int, ...]:
+    """Block lengths to try, each with its doubles: dense enough that some length fits any period."""
+    more = (3, 5) if shortest < 4 else (shortest * 5 // 4, shortest * 3 // 2)
+    return (shortest, *(length for length in more if length > shortest))
 
 
 def block_minima(readings: Sequence[float], length: int) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 # What one meter may cost per step on average, in seconds; a dearer reading is taken less often.
-BUDGET = 6e-6
+BUDGET = 10e-6
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,8 @@ class Recorder(TorchDispatchMode):
             self.births.traced_steps.add(self.step)
 
     def _site(self) -> int:
-        frame = sys._getframe(3)
+        # On a thread of the autograd engine there is nothing above us.
+        frame = sys._getframe().f_back
         stack: list[tuple[CodeType, int]] = []
         innermost: tuple[CodeType, int] | None = None
         while frame is not None and len(stack) < DEEPEST:
@@ -189,7 +190,7 @@ class Recorder(TorchDispatchMode):
                 stack.append((code, frame.f_lasti))
             elif innermost is None and not is_ours(code.co_filename):
                 innermost = (code, frame.f_lasti)
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         if not stack and innermost is not None:
             stack.append(innermost)
         key = tuple((id(code), offset) for code, offset in stack)
