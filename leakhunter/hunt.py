@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import datetime
 import gc
+import math
 import os
 import platform
 import threading
@@ -91,6 +92,8 @@ class Probe:
     # of the quantity that grew, and of all that are judged, at the census
     reading: float = 0.0
     readings: dict[str, float] = dataclasses.field(default_factory=dict)
+    # collections of the youngest generation so far, and objects that count towards the next
+    young: tuple[int, int] = (0, 0)
     # storages seen a little before the diagnosis, and the step of the diagnosis
     aged: frozenset[int] | None = None
     due: int = 0
@@ -299,6 +302,7 @@ class Hunt:
         self._probe.readings = {
             gauge.quantity.name: self._read(gauge) for gauge in self._gauges() if gauge.trend is not None
         }
+        self._probe.young = _young_generation()
         self._probe.reading = self._probe.readings[self._probe.gauge.quantity.name]
 
     def _read(self, gauge: Gauge) -> float:
@@ -379,7 +383,7 @@ class Hunt:
             measured = max(measured, (self._read(probe.gauge) - probe.reading) / window)
         # Read before the capture, whose own memory would be counted.
         rates = self._rates(probe, window)
-        facts = self._facts(births, window)
+        facts = self._facts(births, window) | {"gc comes in": _steps_to_collection(probe.young, window)}
         with captured() as heap:
             diagnosis = Diagnosis(
                 heap, probe.census, births, probe.aged or frozenset(), clock, self.steps, probe.suspicion.since
@@ -586,6 +590,23 @@ class Hunt:
                 floor = self.options.floor if gauge.quantity.unit == "bytes" else 0.5
                 verdict = judge(steps[start:], readings[start:], floor, gauge.quantity.least)
                 yield Series(gauge.quantity.name, gauge.quantity.unit, steps, readings, verdict)
+
+
+def _young_generation() -> tuple[int, int]:
+    """How often the youngest generation was collected, and how many objects count towards the next time."""
+    return gc.get_stats()[0]["collections"], gc.get_count()[0]
+
+
+def _steps_to_collection(before: tuple[int, int], window: int) -> float:
+    """Steps until the youngest generation is collected again, at the pace of the last ``window`` steps."""
+    collections, count = _young_generation()
+    threshold = gc.get_threshold()[0]
+    if not gc.isenabled() or not threshold:
+        return math.inf
+    if collections > before[0]:
+        return window / (collections - before[0])
+    pace = (count - before[1]) / window
+    return max(0.0, threshold - count) / pace if pace > 0 else math.inf
 
 
 def place_of(quantity: str) -> str:

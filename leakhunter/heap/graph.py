@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leakhunter.origin import is_ours
-from leakhunter.probe.census import CONTAINERS, TYPE_MRO, tracked_objects, types_of, undisturbed
+from leakhunter.probe.census import CONTAINERS, TYPE_MRO, tracked_objects, types_of, undisturbed, walkable
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -231,7 +231,7 @@ def _snapshot(objects: list[Any]) -> _Snapshot:
         np.fromiter((measure[type(thing)](thing) for thing in objects), np.int64, count),
     )
     for start in range(0, count, CHUNK):
-        referents = list(map(gc.get_referents, objects[start : start + CHUNK]))
+        referents = list(map(gc.get_referents, walkable(objects[start : start + CHUNK])))
         snapshot.degrees.append(np.fromiter(map(len, referents), np.int64, len(referents)))
         total = sum(map(len, referents))
         flat = itertools.chain.from_iterable(referents)

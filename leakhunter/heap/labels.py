@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 from leakhunter.heap.graph import Heap, Storage
-from leakhunter.heap.roots import CALLS, MODULE_DICT, local_variables
+from leakhunter.heap.roots import CALLS, local_variables
 from leakhunter.origin import module_file
-from leakhunter.probe.census import CONTAINERS, TYPE_MRO
+from leakhunter.probe.census import CONTAINERS, MODULE_DICT, TYPE_MRO
 
 TYPE_NAME = type.__dict__["__qualname__"]
 TYPE_MODULE = type.__dict__["__module__"]

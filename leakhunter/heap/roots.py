@@ -13,10 +13,10 @@ import numpy as np
 
 from leakhunter.heap.graph import Bools, Heap, Ints
 from leakhunter.origin import is_ours, is_user_file, is_user_module
+from leakhunter.probe.census import MODULE_DICT
 
 # Not a name that a variable could have.
 CALLS = "(calls)"
-MODULE_DICT = types.ModuleType.__dict__["__dict__"]
 CO_OPTIMIZED = 1
 SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 CODES = ("gi_code", "cr_code", "ag_code")

@@ -9,10 +9,15 @@ def recognise(case: Case) -> bool:
     return case.suspect.state == "gc-pending"
 
 
+# Cycles that gc comes for within so many steps are a note.
+SOON = 100
+
+
 def severity(case: Case) -> str:
-    """A leak where gc does not come: it is off, or only a full collection would look at these objects."""
-    waits_for_full = case.suspect.hints.get("oldest generation", False)
-    return "leak" if waits_for_full or not case.facts.get("gc enabled", True) else "note"
+    """A leak where gc does not come: it is off, it will not come soon, or only a full collection would look here."""
+    if case.suspect.hints.get("oldest generation", False) or not case.facts.get("gc enabled", True):
+        return "leak"
+    return "note" if case.facts.get("gc comes in", 0.0) <= SOON else "leak"
 
 
 def fix(case: Case) -> Fix:

@@ -9,6 +9,7 @@ import itertools
 import queue
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 MOST = 20_000_000
 
 TYPE_MRO = type.__dict__["__mro__"]
+MODULE_DICT = types.ModuleType.__dict__["__dict__"]
 CONTAINERS: tuple[tuple[type, Callable[[Any], int]], ...] = (
     (list, list.__len__),
     (dict, dict.__len__),
@@ -123,10 +125,20 @@ def ends(kind: type, container: Any) -> tuple[int, int]:
 
 def untracked_dicts(objects: list[Any]) -> list[dict[Any, Any]]:
     """Dicts that tracked objects refer to and gc does not list, because nothing in them can be part of a cycle."""
-    referents = gc.get_referents(*objects)
+    referents = gc.get_referents(*walkable(objects))
     kinds = np.fromiter(map(id, map(type, referents)), np.int64, len(referents))
     dicts = [referents[position] for position in np.flatnonzero(kinds == id(dict)).tolist()]
     return [thing for thing in dicts if not gc.is_tracked(thing)]
+
+
+def walkable(objects: list[Any]) -> list[Any]:
+    """``objects`` with a tuple of its namespace in the place of every module.
+
+    ``gc.get_referents`` of a module also runs the traversal of extension modules over their inner state. That of
+    ``_asyncio`` in Python 3.12 hands out dead objects of a free list, which ruins the list.
+    """
+    modules = {kind for kind in set(map(type, objects)) if types.ModuleType in TYPE_MRO.__get__(kind)}
+    return [(MODULE_DICT.__get__(thing),) if type(thing) in modules else thing for thing in objects]
 
 
 @contextmanager
@@ -177,11 +189,10 @@ def tracked_objects() -> tuple[list[Any], list[str]]:
     """Every object gc tracks, those that ``gc.freeze()`` hides included, and remarks where the list falls short."""
     objects = gc.get_objects()
     remarks = []
-    if gc.get_freeze_count():
+    # Python 3.12 freezes some objects of its own at start; the program has frozen its heap when this one is gone too.
+    if gc.get_freeze_count() and not any(thing is sys.modules for thing in objects):
         objects = _unfreeze(objects)
-        remarks.append(
-            f"gc.freeze() hides {gc.get_freeze_count():,} objects from gc; they were found by walking"
-        )
+        remarks.append(f"gc.freeze() hides {gc.get_freeze_count():,} objects from gc; they were found by walking")
     if len(objects) > MOST:
         remarks.append(f"the heap has {len(objects):,} objects; only {MOST:,} were looked at")
         del objects[MOST:]
@@ -190,12 +201,15 @@ def tracked_objects() -> tuple[list[Any], list[str]]:
 
 def _unfreeze(objects: list[Any]) -> list[Any]:
     """``objects`` and all tracked objects reachable from them and from modules."""
-    seen = set(map(id, objects))
-    frontier: list[Any] = [*objects, *sys.modules.values()]
-    found = list(objects)
+    found = [*objects, *sys.modules.values(), sys.modules]
+    seen = set(map(id, found))
+    frontier = list(found)
+    seen.update(map(id, (found, seen, objects)))
     while frontier:
-        following = []
-        for thing in itertools.chain.from_iterable(map(gc.get_referents, frontier)):
+        # Our own lists are reachable too, through the frame that runs here, and there is a new one in every round.
+        following: list[Any] = []
+        seen.update((id(following), id(frontier)))
+        for thing in itertools.chain.from_iterable(map(gc.get_referents, walkable(frontier))):
             if id(thing) not in seen and gc.is_tracked(thing):
                 seen.add(id(thing))
                 following.append(thing)

@@ -17,6 +17,6 @@ class Node:
 def steps(n):
     for _ in range(n):
         Node()
-        rows = [[i] for i in range(1000)]
+        rows = [[i] for i in range(3000)]
         len(rows)
         yield

@@ -1,4 +1,6 @@
-"""Cycles with tensors that young collections find every twenty to forty steps."""
+"""Cycles with tensors that young collections find every few dozen steps."""
+
+import gc
 
 import torch
 
@@ -15,9 +17,11 @@ class Node:
 
 
 def steps(n):
-    kept = []
+    rows = []
+    every = gc.get_threshold()[0] // 35
     for _ in range(n):
         Node()
-        kept = [[k] for k in range(25)] + kept[:500]
+        rows += [[k] for k in range(every)]
+        if len(rows) > 70 * every:
+            rows.clear()
         yield
-    len(kept)
