@@ -86,6 +86,13 @@ class Trend:
         first, second = min(readings[:-half]), min(readings[-half:])
         return max(0.0, (second - first) / (half * self.beat))
 
+    def regular(self, steps: int) -> bool:
+        """Whether nearly every one of the last ``steps`` steps added about the same."""
+        readings = self.readings[-max(1, steps // self.beat) :]
+        rises = [after - before for before, after in pairwise(readings)]
+        mean = sum(rises) / len(rises) if rises else 0.0
+        return mean > 0 and sum(0.5 * mean <= rise <= 1.5 * mean for rise in rises) >= 0.9 * len(rises)
+
     def suspicion(self) -> Suspicion | None:
         """Growth that ends at the last reading, looked for in every block length that is due now.
 

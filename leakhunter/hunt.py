@@ -22,7 +22,7 @@ import torch
 
 from leakhunter import __version__
 from leakhunter.findings import Finding, Report, Series
-from leakhunter.growth import BLOCKS, Suspicion, Trend, judge
+from leakhunter.growth import BLOCKS, KEEP, Suspicion, Trend, judge
 from leakhunter.meters import Meter, Quantity, cuda, discover, timed
 from leakhunter.options import Options
 from leakhunter.series import Recording, StepClock
@@ -42,11 +42,11 @@ SLOW = 10.0
 # A probe may make its steps take this many times as long; then it goes on without call stacks.
 PROBE_BUDGET = 2.0
 # ... but always this many seconds, which nobody notices and a loop of tiny steps needs.
-LEAST_BUDGET = 0.1
+LEAST_BUDGET = 0.25
 # While nothing is added in a probe's window, it waits this many times its length for the next stair.
 PATIENCE = 4
-# Suspicion of a quantity whose growth is explained needs this much more growth than that.
-UNEXPLAINED = 1.3
+# Suspicion of a quantity whose growth is explained needs so many times that growth, and so many floors more.
+UNEXPLAINED, SLACK = 1.3, 4
 
 # One probe at a time in a process: two would record each other.
 _probing = threading.Lock()
@@ -63,6 +63,12 @@ class Gauge:
     own: float = 0.0
     # growth per step that findings account for
     explained: float = 0.0
+
+    @property
+    def explainable(self) -> float:
+        """Growth per step that is not suspect: what findings account for, with room for its own ups and downs."""
+        floor = self.trend.floor if self.trend is not None else 0.0
+        return UNEXPLAINED * self.explained + SLACK * floor if self.explained else 0.0
 
 
 @dataclass
@@ -224,7 +230,7 @@ class Hunt:
         for _, gauges in self._meters:
             for gauge in gauges:
                 suspicion = gauge.trend.suspicion() if gauge.trend is not None else None
-                if suspicion is None or suspicion.rate < UNEXPLAINED * gauge.explained:
+                if suspicion is None or suspicion.rate < gauge.explainable:
                     continue
                 if _probing.acquire(blocking=False):
                     self._start_probe(gauge, suspicion)
@@ -377,10 +383,11 @@ class Hunt:
         births = probe.recorder.births if probe.recorder is not None else Births()
         clock = Clock(self._clock.steps, self._clock.numbers)
         window = self.steps - probe.census.step
+        added = self._read(probe.gauge) - probe.reading
         measured = probe.suspicion.rate
         if probe.gauge.quantity.unit == "bytes":
             # The recorder's own objects would count among blocks.
-            measured = max(measured, (self._read(probe.gauge) - probe.reading) / window)
+            measured = max(measured, added / window)
         # Read before the capture, whose own memory would be counted.
         rates = self._rates(probe, window)
         facts = self._facts(births, window) | {"gc comes in": _steps_to_collection(probe.young, window)}
@@ -401,6 +408,7 @@ class Hunt:
             step=self.steps,
             seconds_per_step=self.seconds_per_step,
             capacity=self._capacity(probe.gauge),
+            went_on=added >= 0.75 * probe.suspicion.rate * window,
             rates=rates,
             facts=facts,
         )
@@ -438,9 +446,9 @@ class Hunt:
         from leakhunter.heap.labels import Link
         from leakhunter.heap.paths import Route
         from leakhunter.heap.suspects import Sample, Suspect
-        from leakhunter.patterns.conclude import share_of
+        from leakhunter.patterns.conclude import share_with_objects
 
-        if growth.unit != "bytes" or sum(share_of(suspect, growth) for suspect in suspects) >= 0.5:
+        if growth.unit != "bytes" or sum(share_with_objects(suspect, growth) for suspect in suspects) >= 0.5:
             return []
         known = any(
             growth.facts.get(name) for name in ("profiler on", "new shapes", "traced", "autocast cache")
@@ -463,11 +471,13 @@ class Hunt:
         ]
 
     def _still_unexplained(self, growth: Any) -> bool:
-        """Whether an earlier probe found nothing either, and memory has not fallen back since."""
+        """Whether each step adds the same, or an earlier probe found nothing either and nothing was given back since."""
+        gauge = next(gauge for gauge in self._gauges() if gauge.quantity.name == growth.meter)
+        if gauge.trend is not None and gauge.trend.regular(BLOCKS * self.block) and growth.went_on:
+            return True
         if growth.meter not in self._unexplained:
             return False
         step, reading = self._unexplained[growth.meter]
-        gauge = next(gauge for gauge in self._gauges() if gauge.quantity.name == growth.meter)
         return self._read(gauge) - reading >= 0.5 * growth.rate * (growth.step - step)
 
     def _capacity(self, gauge: Gauge) -> float:
@@ -519,11 +529,17 @@ class Hunt:
             if pursuit.level is None:
                 pursuit.level, pursuit.seen = low, self.steps
                 pursuit.base = low - pursuit.rate * (self.steps - pursuit.finding.first_step)
-            elif low - pursuit.level >= 0.25 * pursuit.rate * max(waited, 1):
+                continue
+            grown = pursuit.level - pursuit.base
+            if low - pursuit.level >= 0.25 * pursuit.rate * max(waited, 1):
                 pursuit.level, pursuit.seen = low, self.steps
-            elif low < pursuit.base + 0.5 * (pursuit.level - pursuit.base):
-                # Memory fell back: the loop has a period, and only blocks longer than it show a leak.
+            elif abs(low - pursuit.base) <= 0.25 * grown:
+                # Memory fell back to where it was: the loop has a period, and only longer blocks show a leak.
                 self._resolve(pursuit, period=self.steps - pursuit.finding.first_step)
+            elif low < pursuit.level - 0.25 * grown:
+                # Another amount was given back than had been added: something else has ended.
+                pursuit.base -= pursuit.level - low
+                pursuit.level, pursuit.seen = low, self.steps
             elif waited >= (max(2 * self.block, pursuit.patience // 2) if last else pursuit.patience):
                 self._resolve(pursuit)
 
@@ -534,7 +550,8 @@ class Hunt:
         gauge = pursuit.gauge
         gauge.explained = max((p.rate for p in self._pursuits if p.gauge is gauge), default=0.0)
         if gauge.trend is not None:
-            gauge.trend.clear(period)
+            # A period too long for the readings kept cannot be waited for.
+            gauge.trend.clear(period if period * BLOCKS <= KEEP else 1)
 
     def finish(self) -> None:
         """After the last step: conclude a probe that has seen enough, look at open findings once more."""
@@ -554,7 +571,7 @@ class Hunt:
             if probe.recorder is not None:
                 probe.recorder.close()
             # Whoever still has the probe must not have its evidence.
-            probe.recorder = probe.census = None
+            probe.recorder = probe.census = probe.aged = None
             _probing.release()
 
     # ----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ NOTHING = -9999  # what scipy calls "no predecessor"
 # Which references a search follows: those that Python sees, or autograd's too.
 PYTHON, GRAPHS = 0, 1
 
+# In this order roots are tried.
+RANKS = (roots.USER_GLOBAL, roots.USER_LOCAL, roots.LIBRARY, roots.OUTSIDE)
+
 # References through which a survivor is held, but which say nothing to a reader.
 PLUMBING = {"namespace", "content", "context", "frame", "source", "storage", "other"}
 
@@ -59,9 +62,8 @@ class Paths:
 
     def __init__(self, heap: Heap, held: Bools) -> None:
         self.heap = heap
-        found = sorted(roots.roots(heap, held), key=lambda root: root.rank)
-        ranks = ((roots.USER_GLOBAL, roots.USER_LOCAL), (roots.LIBRARY,), (roots.OUTSIDE,))
-        self._tiers = [[root for root in found if root.rank in tier] for tier in ranks]
+        found = roots.roots(heap, held)
+        self._tiers = {rank: [root.node for root in found if root.rank == rank] for rank in RANKS}
         passable = np.ones(heap.size, bool)
         passable[roots.barriers(heap)] = False
         edges = passable[heap.targets] & ~heap.ours[heap.sources]
@@ -84,23 +86,21 @@ class Paths:
 
     def to(self, node: int) -> list[int] | None:
         """Nodes from a root to ``node``: not through autograd graphs if that can be, from the user's code if it can."""
-        for tier in range(len(self._tiers)):
-            for layer in (PYTHON, GRAPHS):
-                path = self._trace(tier, layer, node)
-                if path is not None:
-                    return path
-        return None
+        return self.by_python(node) or self._best(node, GRAPHS)
 
     def by_python(self, node: int) -> list[int] | None:
         """Nodes from a root to ``node`` over references that Python sees."""
-        for tier in range(len(self._tiers)):
-            path = self._trace(tier, PYTHON, node)
-            if path is not None:
-                return path
-        return None
+        return self._best(node, PYTHON)
 
-    def _trace(self, tier: int, layer: int, node: int) -> list[int] | None:
-        before = self._search(tier, layer)
+    def _best(self, node: int, layer: int) -> list[int] | None:
+        """A global or local variable of the user's, whichever is nearer; a library's, or C++, only without these."""
+        own = [path for rank in RANKS[:2] if (path := self._trace(rank, layer, node)) is not None]
+        if own:
+            return min(own, key=len)
+        return next((path for rank in RANKS[2:] if (path := self._trace(rank, layer, node)) is not None), None)
+
+    def _trace(self, rank: int, layer: int, node: int) -> list[int] | None:
+        before = self._search(rank, layer)
         path = [node]
         while before[node] != self.heap.size:
             node = int(before[node])
@@ -109,15 +109,14 @@ class Paths:
             path.append(node)
         return path[::-1]
 
-    def _search(self, tier: int, layer: int) -> Ints:
+    def _search(self, rank: int, layer: int) -> Ints:
         from scipy.sparse.csgraph import breadth_first_order
 
-        found = self._searches.get((tier, layer))
+        found = self._searches.get((rank, layer))
         if found is None:
-            starts = [root.node for root in self._tiers[tier]]
-            graph = sparse(self.heap, self._edges[layer], starts)
+            graph = sparse(self.heap, self._edges[layer], self._tiers[rank])
             _, found = breadth_first_order(graph, self.heap.size, return_predecessors=True)
-            self._searches[tier, layer] = found
+            self._searches[rank, layer] = found
         return found
 
     # ----------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ CO_OPTIMIZED = 1
 SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 CODES = ("gi_code", "cr_code", "ag_code")
 
-# A path from a root that is harder to understand may be this many references shorter before it is preferred.
-USER_GLOBAL, USER_LOCAL, LIBRARY, OUTSIDE = 0, 1, 4, 8
+# Whose variable a path starts at, the easiest to understand first.
+USER_GLOBAL, USER_LOCAL, LIBRARY, OUTSIDE = range(4)
 
 
 @dataclass(frozen=True)

@@ -248,10 +248,12 @@ class Diagnosis:
         born: dict[int, set[tuple[int, int]]] = defaultdict(set)
         for path in paths:
             birth = self.births.living.get(self.storages[path[-1]].address) if path[-1] in self.storages else None
+            # A birth that was not recorded counts as one in a step of its own.
+            step = birth.step if birth is not None else -path[-1]
             for source, target in pairwise(path):
                 children[source].add(target)
-                if birth is not None and self._is_new(target):
-                    born[source].add((target, birth.step))
+                if self._is_new(target):
+                    born[source].add((target, step))
         return {node for node, targets in children.items() if len(targets) > SAMPLE or self._grew(node) > 0} | {
             # An object that gets an attribute of another name in every step.
             node
@@ -296,6 +298,9 @@ class Diagnosis:
             now = ends(kind, thing)
             if first != now[0] and last != now[1]:
                 return -1
+        elif self._is_new(node):
+            # Nothing tells it from another object that was there before at the same address.
+            return -1
         return length
 
     def _held_group(self, group: _Group) -> Suspect | None:
@@ -867,14 +872,14 @@ def _sample_of(thing: object) -> Sample:
     return Sample(labels.type_name(type(thing)), plain=_is_plain(thing))
 
 
-PLAIN = (int, float, bool, complex, str, bytes, type(None))
+PLAIN = (int, float, bool, complex, str, type(None))
 
 
 def _is_plain(thing: object, depth: int = 0) -> bool:
     """Whether a thing is a number, a short text, or a small record of such."""
     kind = type(thing)
     if kind in PLAIN:
-        return not isinstance(thing, (str, bytes)) or len(thing) < 200
+        return not isinstance(thing, str) or len(thing) < 200
     if depth < 2 and kind in (tuple, list, dict) and labels.length(thing) <= 16:
         items = thing.values() if isinstance(thing, dict) else thing
         return all(_is_plain(item, depth + 1) for item in items)  # type: ignore[union-attr]

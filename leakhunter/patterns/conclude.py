@@ -24,6 +24,8 @@ LEAST_SHARE = 0.05
 # One that would explain this many times the growth does not pile up: as much is taken away as is added.
 MOST_SHARE = 4.0
 MOST_FINDINGS = 5
+# Host memory of a tensor (TensorImpl, StorageImpl and Python object, 400 bytes seen) or an autograd node.
+OBJECT_BYTES = 400
 # What a library's own tables may gain in bytes per step before it is more than a note.
 LIBRARY_LEAST = 4096
 
@@ -33,7 +35,7 @@ class Growth:
     """The growth that started a probe.
 
     ``meter`` is its name, ``rate`` its bytes (or blocks) per step, ``since`` the step it began at, ``window`` the steps
-    that the probe watched, ``capacity`` the bytes that were still free, 0 when unknown. ``rates`` are bytes per step of
+    that the probe watched, ``went_on`` whether growth kept its pace in them, ``capacity`` the bytes that were still free, 0 when unknown. ``rates`` are bytes per step of
     every place that is counted exactly.
     """
 
@@ -45,6 +47,7 @@ class Growth:
     step: int
     seconds_per_step: float
     capacity: float = 0.0
+    went_on: bool = True
     rates: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -92,6 +95,16 @@ def share_of(suspect: Suspect, growth: Growth) -> float:
         return suspect.count / growth.window / growth.rate
     rate = growth.rates.get(suspect.device, growth.rate)
     return suspect.bytes_per_step / rate if rate > 0 else math.inf
+
+
+def share_with_objects(suspect: Suspect, growth: Growth) -> float:
+    """The same with an estimate of the host memory that tensors and nodes need beside their storages."""
+    if suspect.state == "native" or "python" in suspect.hints or growth.rates.get("cpu", 0.0) <= 0:
+        return share_of(suspect, growth)
+    objects = suspect.count / growth.window
+    if suspect.graph is not None:
+        objects = suspect.graph.nodes / suspect.graph.steps
+    return share_of(suspect, growth) + objects * OBJECT_BYTES / growth.rates["cpu"]
 
 
 def choose_holder(case: Case) -> Case:
