@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
+from leakhunter import slots
 from leakhunter.heap.graph import Heap, Storage
+from leakhunter.slots import TensorSlots
 
 # A graph of more nodes than this is walked in part, and the report says so.
 MOST_NODES = 1_000_000
@@ -61,16 +63,16 @@ class _Walk:
         heap = self.heap
         try:
             self._storages(node, tensor)
-            if tensor.requires_grad:
-                grad_fn = tensor.grad_fn
+            if TensorSlots.requires_grad(tensor):
+                grad_fn = TensorSlots.grad_fn(tensor)
                 if grad_fn is not None:
                     self._autograd_node(node, grad_fn, ".grad_fn")
-            if tensor.is_leaf or tensor.retains_grad:
-                self._cpp_tensor(node, tensor.grad, ".grad")
-            self._cpp_tensor(node, tensor._base, "._base")
+            if TensorSlots.is_leaf(tensor) or TensorSlots.retains_grad(tensor):
+                self._cpp_tensor(node, TensorSlots.grad(tensor), ".grad")
+            self._cpp_tensor(node, TensorSlots.base(tensor), "._base")
         except (RuntimeError, NotImplementedError, AttributeError, TypeError):
             # Exotic tensors (functorch wrappers, views changed in place, subclasses) refuse some of these questions.
-            heap.remarks.append(f"a {type(tensor).__name__} could not be read in full")
+            heap.remarks.append(f"a {slots.type_name(type(tensor))} could not be read in full")
 
     def found(self, node: int) -> None:
         """An autograd node that has a Python object."""
@@ -117,7 +119,7 @@ class _Walk:
                     self._saved(node, item, name.removeprefix("_raw_saved_"))
         variable = (
             getattr(autograd_node, "variable", None)
-            if type(autograd_node).__name__ == "AccumulateGrad"
+            if slots.type_name(type(autograd_node)) == "AccumulateGrad"
             else None
         )
         self._cpp_tensor(node, variable, "variable")
@@ -134,23 +136,23 @@ class _Walk:
             if found >= 0:
                 self.heap.link(node, found, "unpack hook")
                 self.heap.explain(found)
-            if isinstance(packed, torch.Tensor):
+            if slots.is_a(packed, torch.Tensor):
                 # A pack hook's result is held as a Python object, not as a tensor.
                 self._python_object(node, packed, label)
                 return
-        if isinstance(packed, torch.Tensor):
+        if slots.is_a(packed, torch.Tensor):
             self._cpp_tensor(node, packed, label)
         elif packed is not None:
             self._python_object(node, packed, label)
 
     def _python_object(self, node: int, thing: object, label: str) -> None:
         target = self.heap.find(thing)
-        if target < 0 and isinstance(thing, torch.Tensor):
+        if target < 0 and slots.is_a(thing, torch.Tensor):
             target = self.heap.add(thing)
         if target >= 0:
             self.heap.link(node, target, label)
             self.heap.explain(target)
-            if isinstance(thing, torch.Tensor):
+            if slots.is_a(thing, torch.Tensor):
                 self.tensor(target, thing)
 
     def _autograd_node(self, source: int, autograd_node: Any, label: str) -> None:
@@ -171,13 +173,13 @@ class _Walk:
 
     def _explain(self, node: int, held: int) -> None:
         """C++ holds one Python reference to a tensor's object; it is explained when every C++ reference is known."""
-        uses = self.heap.objects[node]._use_count()
+        uses = TensorSlots.uses(self.heap.objects[node])
         own = 1 if self._counted else 0
         if held >= uses - own:
             self.heap.explain(node)
 
     def _storages(self, node: int, tensor: torch.Tensor) -> None:
-        layout = tensor.layout
+        layout = TensorSlots.layout(tensor)
         if layout is torch.strided:
             parts = [tensor]
         elif layout is torch.sparse_coo:
@@ -189,7 +191,7 @@ class _Walk:
         else:
             return
         for part in parts:
-            self._link_storage(node, part.untyped_storage())
+            self._link_storage(node, TensorSlots.storage(part))
 
     def _link_storage(self, node: int, storage: torch.UntypedStorage) -> None:
         device = storage.device

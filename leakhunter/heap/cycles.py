@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from leakhunter import slots
 from leakhunter.heap import labels
 from leakhunter.heap.graph import Bools, Heap, Ints, Storage
 from leakhunter.heap.labels import Edge
@@ -90,7 +91,7 @@ def _hook_owner(heap: Heap, graph: Any, node: int, reached: Bools) -> int:
             seen.add(target)
             pending.append(target)
             thing = heap.objects[target]
-            if isinstance(thing, torch.Tensor):
+            if slots.is_a(thing, torch.Tensor):
                 if node in graph.indices[graph.indptr[target] : graph.indptr[target + 1]]:
                     return target
             elif nearest < 0 and target in heap.sequence:
@@ -270,7 +271,7 @@ def _preference(heap: Heap, node: int) -> tuple[int, int]:
     thing = heap.objects[node]
     what = labels.role(thing)
     if what in ("instance", "module", "thread", "autograd function") and is_user_module(
-        labels.type_module(type(thing))
+        slots.type_module(type(thing))
     ):
         return 0, node
     order = (

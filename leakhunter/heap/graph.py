@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from leakhunter import slots
 from leakhunter.origin import is_ours
-from leakhunter.probe.census import CONTAINERS, TYPE_MRO, tracked_objects, types_of, undisturbed, walkable
+from leakhunter.probe.census import CONTAINERS, tracked_objects, types_of, undisturbed, walkable
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,7 +32,6 @@ CHUNK = 65_536
 # Strings and byte strings below this many bytes are not worth a node.
 SMALL = 1024
 
-TYPE_MODULE = type.__dict__["__module__"]
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,9 @@ class Heap:
         return types_of(self.objects, self.type_ids)
 
     def tracked_nodes(self, *kinds: type) -> list[int]:
-        """Tracked nodes whose type is one of ``kinds`` or derives from one.
-
-        Asks types, never objects: ``isinstance`` would run the ``__class__`` properties of user code.
-        """
+        """Tracked nodes whose type is one of ``kinds`` or derives from one."""
         wanted = [
-            key for key, kind in self.types().items() if not set(kinds).isdisjoint(TYPE_MRO.__get__(kind))
+            key for key, kind in self.types().items() if slots.derives(kind, *kinds)
         ]
         nodes: list[int] = np.flatnonzero(np.isin(self.type_ids, wanted)).tolist()
         return nodes
@@ -249,7 +246,7 @@ class _Lengths(dict[type, Callable[[Any], int]]):
     """Type -> how to count the items of its instances; -1 items for what is no container."""
 
     def __missing__(self, kind: type) -> Callable[[Any], int]:
-        mro = TYPE_MRO.__get__(kind)
+        mro = slots.mro(kind)
         self[kind] = next((count for base, count in CONTAINERS if base in mro), _no_length)
         return self[kind]
 
@@ -351,5 +348,4 @@ def _mark_ours(heap: Heap) -> None:
 
 
 def _is_our_type(kind: type) -> bool:
-    module = TYPE_MODULE.__get__(kind)
-    return isinstance(module, str) and (module == "leakhunter" or module.startswith("leakhunter."))
+    return slots.type_module(kind).split(".")[0] == "leakhunter"

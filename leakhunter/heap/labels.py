@@ -22,14 +22,12 @@ from typing import Any
 
 import torch
 
+from leakhunter import slots
 from leakhunter.heap.graph import Heap, Storage
 from leakhunter.heap.roots import CALLS, local_variables
 from leakhunter.origin import module_file
-from leakhunter.probe.census import CONTAINERS, MODULE_DICT, TYPE_MRO
-
-TYPE_NAME = type.__dict__["__qualname__"]
-TYPE_MODULE = type.__dict__["__module__"]
-TYPE_DICT = type.__dict__["__dict__"]
+from leakhunter.probe.census import CONTAINERS
+from leakhunter.slots import TensorSlots, derives, instance_dict
 
 CACHE = functools._lru_cache_wrapper
 ITERATORS = (itertools.cycle, itertools.chain, type(itertools.tee([])[0]), zip, map, filter, enumerate)
@@ -72,28 +70,12 @@ class Link:
     bound: int = -1
 
 
-def type_name(kind: type) -> str:
-    """The qualified name of a type."""
-    return str(TYPE_NAME.__get__(kind))
-
-
-def type_module(kind: type) -> str:
-    """The module of a type."""
-    module = TYPE_MODULE.__get__(kind)
-    return module if isinstance(module, str) else ""
-
-
-def derives(kind: type, *bases: type) -> bool:
-    """``issubclass`` without asking any metaclass."""
-    return not set(bases).isdisjoint(TYPE_MRO.__get__(kind))
-
-
 # --------------------------------------------------------------------------------------------------------------
 # What an object is
 
 
 def _is_hamt(kind: type) -> bool:
-    return kind.__name__.startswith("hamt")
+    return slots.type_name(kind).startswith("hamt")
 
 
 _ROLES: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -140,7 +122,7 @@ def role(thing: object) -> str:
             return name
     if _is_hamt(kind):
         return "context"
-    if kind.__name__ == "ndarray":
+    if slots.type_name(kind) == "ndarray":
         return "array"
     if is_autograd_node(thing):
         return "autograd node"
@@ -150,7 +132,7 @@ def role(thing: object) -> str:
 def is_autograd_node(thing: object) -> bool:
     """Whether ``thing`` is the Python object of a node of an autograd graph."""
     kind = type(thing)
-    return getattr(torch._C._functions, kind.__name__, None) is kind or derives(kind, torch._C._FunctionBase)
+    return getattr(torch._C._functions, slots.type_name(kind), None) is kind or derives(kind, torch._C._FunctionBase)
 
 
 def length(thing: object) -> int:
@@ -174,21 +156,8 @@ def bound(thing: object) -> int:
         return -1 if most is None else int(most)
     if derives(kind, queue.Queue, asyncio.Queue):
         most = instance_dict(thing).get("maxsize", instance_dict(thing).get("_maxsize", 0))
-        return most if isinstance(most, int) and most > 0 else -1
+        return most if type(most) is int and most > 0 else -1
     return -1
-
-
-def instance_dict(thing: object) -> dict[str, Any]:
-    """The attribute dict of an object, empty when it has none; properties called ``__dict__`` are not run."""
-    for kind in TYPE_MRO.__get__(type(thing)):
-        found = TYPE_DICT.__get__(kind).get("__dict__")
-        if type(found) is types.GetSetDescriptorType:
-            try:
-                namespace = found.__get__(thing)
-            except (AttributeError, TypeError):
-                return {}
-            return namespace if type(namespace) is dict else {}
-    return {}
 
 
 def describe(thing: object, edge: Edge) -> Link:
@@ -210,9 +179,9 @@ def describe(thing: object, edge: Edge) -> Link:
 
 
 def _display_type(thing: object) -> str:
-    if isinstance(thing, Storage):
+    if type(thing) is Storage:
         return "storage"
-    return type_name(type(thing))
+    return slots.qualified_name(type(thing))
 
 
 def _detail(thing: Any, what: str) -> str:
@@ -234,9 +203,10 @@ def _detail(thing: Any, what: str) -> str:
 def tensor_detail(tensor: torch.Tensor) -> str:
     """Type, shape and device of a tensor."""
     with torch._C.DisableTorchFunctionSubclass():
-        kind = str(tensor.dtype).removeprefix("torch.")
-        place = "" if tensor.device.type == "cpu" else f" {tensor.device}"
-        return f"{kind} {tuple(tensor.shape)}{place}"
+        kind = str(TensorSlots.dtype(tensor)).removeprefix("torch.")
+        device = TensorSlots.device(tensor)
+        place = "" if device.type == "cpu" else f" {device}"
+        return f"{kind} {tuple(TensorSlots.shape(tensor))}{place}"
 
 
 def _place(thing: Any, what: str) -> tuple[str, int, str]:
@@ -261,7 +231,7 @@ def _place(thing: Any, what: str) -> tuple[str, int, str]:
         return code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name)
     kind = thing if what == "class" else type(thing)
     if what in ("class", "instance", "module", "optimizer", "exception", "thread", "autograd function"):
-        return module_file(type_module(kind)), 0, type_name(kind)
+        return module_file(slots.type_module(kind)), 0, slots.qualified_name(kind)
     return "", 0, ""
 
 
@@ -308,13 +278,13 @@ def is_attribute_dict(owner: object, namespace: object) -> bool:
     if derives(type(owner), type):
         return True
     if derives(type(owner), types.ModuleType):
-        return MODULE_DICT.__get__(owner) is namespace
+        return slots.module_dict(owner) is namespace
     return type(namespace) is dict and instance_dict(owner) is namespace
 
 
 def attribute_text(name: object) -> str:
     """``.name``, or ``[name]`` where a dot cannot be written."""
-    return f".{name}" if isinstance(name, str) and name.isidentifier() else f"[{key_text(name)}]"
+    return f".{name}" if type(name) is str and name.isidentifier() else f"[{key_text(name)}]"
 
 
 def key_text(key: object) -> str:
@@ -323,11 +293,11 @@ def key_text(key: object) -> str:
         return repr(key) if len(key) <= 40 else "*"
     if type(key) in (int, bool, float, type(None)):
         return repr(key)
-    return type_name(type(key))
+    return slots.qualified_name(type(key))
 
 
 def _in_tuple(thing: tuple[Any, ...], child: object, owner: object) -> Edge | None:
-    fields = TYPE_DICT.__get__(type(thing)).get("_fields")
+    fields = slots.type_dict(type(thing)).get("_fields")
     for position, value in enumerate(tuple.__iter__(thing)):
         if value is child:
             if type(owner) is types.FunctionType and owner.__closure__ is thing:
@@ -443,8 +413,8 @@ def _attribute(thing: object, child: object) -> Edge | None:
     for name, value in namespace.items():
         if value is child:
             return Edge("attribute", attribute_text(name))
-    for kind in TYPE_MRO.__get__(type(thing)):
-        for name, descriptor in TYPE_DICT.__get__(kind).items():
+    for kind in slots.mro(type(thing)):
+        for name, descriptor in slots.type_dict(kind).items():
             if type(descriptor) is types.MemberDescriptorType:
                 try:
                     if descriptor.__get__(thing) is child:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from leakhunter import slots
 from leakhunter.heap import labels, roots
 from leakhunter.heap.graph import Bools, Heap, Ints
 from leakhunter.heap.labels import Edge, Link
-from leakhunter.heap.roots import Root
 
 # A path of more references than this is cut: what lies beyond is the inside of some structure.
 DEEPEST = 5_000
@@ -134,11 +134,11 @@ class Paths:
         thing = heap.objects[source]
         if source in self._modules:
             name = self._key(source, target)
-            return Edge("global", name if isinstance(name, str) else "?")
+            return Edge("global", name if type(name) is str else "?")
         kind = type(thing)
-        if labels.derives(kind, list, collections.deque):
+        if slots.derives(kind, list, collections.deque):
             return Edge("index", "[*]")
-        if labels.derives(kind, dict):
+        if slots.derives(kind, dict):
             key = self._key(source, target)
             if key is NO_KEY:
                 return Edge("as key", "")

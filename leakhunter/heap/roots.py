@@ -13,7 +13,7 @@ import numpy as np
 
 from leakhunter.heap.graph import Bools, Heap, Ints
 from leakhunter.origin import is_ours, is_user_file, is_user_module
-from leakhunter.probe.census import MODULE_DICT
+from leakhunter.slots import module_dict
 
 # Not a name that a variable could have.
 CALLS = "(calls)"
@@ -136,8 +136,8 @@ def roots(heap: Heap, held: Bools) -> list[Root]:
 def _outside_rank(heap: Heap, node: int) -> int:
     """A generator that a running loop or our own watch holds is read like a running function."""
     thing = heap.objects[node]
-    code = next((getattr(thing, name) for name in CODES if hasattr(type(thing), name)), None)
-    if type(thing) in SUSPENDED and code is not None:
+    if type(thing) in SUSPENDED:
+        code = next(getattr(thing, name) for name in CODES if hasattr(thing, name))
         return USER_LOCAL if is_user_file(code.co_filename) else LIBRARY
     return OUTSIDE
 
@@ -145,11 +145,11 @@ def _outside_rank(heap: Heap, node: int) -> int:
 def module_dicts(heap: Heap) -> Iterator[tuple[int, str]]:
     """The namespaces of modules, with the modules' names."""
     for node in heap.tracked_nodes(types.ModuleType):
-        namespace = MODULE_DICT.__get__(heap.objects[node])
+        namespace = module_dict(heap.objects[node])
         found = heap.find(namespace)
         if found >= 0 and not is_ours(str(namespace.get("__file__", ""))):
             name = namespace.get("__name__")
-            yield found, name if isinstance(name, str) else "?"
+            yield found, name if type(name) is str else "?"
 
 
 def barriers(heap: Heap) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import collections
 import gc
 import sys
 from collections import Counter, defaultdict
@@ -14,12 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from leakhunter import slots
 from leakhunter.heap import cycles, labels, roots
 from leakhunter.heap.graph import Heap, Storage
 from leakhunter.heap.labels import Edge, Link
 from leakhunter.heap.paths import Paths, Route, generalise, key_of, reachable
-from leakhunter.probe.census import CONTAINERS, Census, counters, ends
+from leakhunter.probe.census import CONTAINERS, Census, counters, ends, walkable
 from leakhunter.probe.dispatch import Births, Stack
+from leakhunter.slots import TensorSlots
 
 # Objects younger than this many steps may still be in use by the step after the one that made them.
 OF_AGE = 2
@@ -294,7 +297,7 @@ class Diagnosis:
         length = int(self.census.lengths[position])
         first, last = self.census.ends[position].tolist()
         if first:
-            kind = next((base for base, _ in CONTAINERS if labels.derives(type(thing), base)), object)
+            kind = next((base for base, _ in CONTAINERS if slots.derives(type(thing), base)), object)
             now = ends(kind, thing)
             if first != now[0] and last != now[1]:
                 return -1
@@ -410,10 +413,10 @@ class Diagnosis:
         heap = self.heap
         for node in reversed(path):
             thing = heap.objects[node]
-            if isinstance(thing, torch.Tensor):
+            if slots.is_a(thing, torch.Tensor):
                 return _tensor_sample(thing)
         thing = heap.objects[path[-1]]
-        return Sample(labels.type_name(type(thing)), plain=_is_plain(thing))
+        return Sample(slots.qualified_name(type(thing)), plain=_is_plain(thing))
 
     def _hints(self, path: Sequence[int]) -> dict[str, Any]:
         """Facts about objects on the path that no single link shows."""
@@ -421,14 +424,14 @@ class Diagnosis:
         for before, node in pairwise(path):
             thing = self.heap.objects[before]
             if labels.role(thing) == "optimizer":
-                groups = labels.instance_dict(thing).get("param_groups", [])
+                groups = slots.instance_dict(thing).get("param_groups", [])
                 current = {id(p) for group in groups for p in group.get("params", ())}
-                state = labels.instance_dict(thing).get("state", {})
+                state = slots.instance_dict(thing).get("state", {})
                 dropped = sum(id(p) not in current for p in dict.keys(state))
                 if dropped:
                     hints["dropped parameters"] = dropped
-            if labels.role(thing) == "dict" and isinstance(self.heap.objects[node], torch.Tensor):
-                hints["tensor keys"] = any(isinstance(key, torch.Tensor) for key in dict.keys(thing))
+            if labels.role(thing) == "dict" and slots.is_a(self.heap.objects[node], torch.Tensor):
+                hints["tensor keys"] = any(slots.is_a(key, torch.Tensor) for key in dict.keys(thing))
         first = self.heap.objects[path[0]]
         if labels.role(first) in ("method", "function", "partial") and self._counted("atexit"):
             hints["atexit"] = True
@@ -550,7 +553,7 @@ class Diagnosis:
         size = sum(self.storages[node].bytes for node in storages)
         position, grew = self._accumulates(group)
         newest = sorted(mine, key=lambda node: self.heap.sequence[node], reverse=True)
-        chain = tuple(dict.fromkeys(type(self.heap.objects[node]).__name__ for node in newest[:40]))
+        chain = tuple(dict.fromkeys(slots.type_name(type(self.heap.objects[node])) for node in newest[:40]))
         by_step = Counter(old[node] for node in mine)
         device = next((self.storages[node].device for node in storages), "cpu")
         return Suspect(
@@ -754,8 +757,8 @@ class Diagnosis:
                 continue
             seen.add(id(current))
             total += _size(current)
-            for item in gc.get_referents(current):
-                if id(item) in seen or isinstance(item, type):
+            for item in gc.get_referents(*walkable([current])):
+                if id(item) in seen or slots.is_a(item, type):
                     continue
                 if gc.is_tracked(item):
                     position = int(np.searchsorted(census.ids, id(item)))
@@ -828,48 +831,45 @@ def _closure(start: Iterable[int], following: dict[int, list[int]]) -> set[int]:
 
 def _newest(container: Any, count: int) -> list[Any]:
     """The last items of a container; Python keeps dicts in order of insertion."""
-    if labels.derives(type(container), dict):
+    if slots.derives(type(container), dict):
         return list(islice(reversed(dict.values(container)), count))[::-1]
-    if labels.derives(type(container), list):
+    if slots.derives(type(container), list):
         return list.__getitem__(container, slice(-count, None))
-    items = list(type(container).__iter__(container)) if labels.length(container) < 100_000 else []
-    return items[-count:]
+    for base in (collections.deque, set):
+        if slots.is_a(container, base):
+            return list(islice(base.__iter__(container), max(0, labels.length(container) - count), None))
+    return []
 
 
 def _size(thing: object) -> int:
     """Bytes of one object, from C code only; a tensor's storage is counted with it."""
     kind = type(thing)
-    if isinstance(thing, Storage):
+    if type(thing) is Storage:
         return thing.bytes
-    if labels.derives(kind, torch.Tensor):
+    if slots.derives(kind, torch.Tensor):
         return 400 + _tensor_sample(thing).storage_bytes  # type: ignore[arg-type]
-    if kind.__module__ == "builtins" or kind.__name__ == "ndarray":
+    if slots.type_module(kind) == "builtins" or slots.type_name(kind) == "ndarray":
         return sys.getsizeof(thing)
     return object.__sizeof__(thing) + 16
 
 
 def _tensor_sample(tensor: torch.Tensor) -> Sample:
+    name = slots.qualified_name(type(tensor))
     with torch._C.DisableTorchFunctionSubclass():
         try:
-            size = tensor.numel() * tensor.element_size()
-            storage = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else size
-            attached = tensor.grad_fn is not None
+            size = TensorSlots.numel(tensor) * TensorSlots.item_size(tensor)
+            dense = TensorSlots.layout(tensor) is torch.strided
+            storage = TensorSlots.storage(tensor).nbytes() if dense else size
+            attached = TensorSlots.grad_fn(tensor) is not None
         except (RuntimeError, NotImplementedError):
-            return Sample(labels.type_name(type(tensor)))
-        return Sample(
-            labels.type_name(type(tensor)),
-            labels.tensor_detail(tensor),
-            tensor.numel(),
-            attached,
-            size,
-            storage,
-        )
+            return Sample(name)
+        return Sample(name, labels.tensor_detail(tensor), TensorSlots.numel(tensor), attached, size, storage)
 
 
 def _sample_of(thing: object) -> Sample:
-    if labels.derives(type(thing), torch.Tensor):
+    if slots.derives(type(thing), torch.Tensor):
         return _tensor_sample(thing)  # type: ignore[arg-type]
-    return Sample(labels.type_name(type(thing)), plain=_is_plain(thing))
+    return Sample(slots.qualified_name(type(thing)), plain=_is_plain(thing))
 
 
 PLAIN = (int, float, bool, complex, str, type(None))
@@ -879,9 +879,9 @@ def _is_plain(thing: object, depth: int = 0) -> bool:
     """Whether a thing is a number, a short text, or a small record of such."""
     kind = type(thing)
     if kind in PLAIN:
-        return not isinstance(thing, str) or len(thing) < 200
+        return kind is not str or len(thing) < 200
     if depth < 2 and kind in (tuple, list, dict) and labels.length(thing) <= 16:
-        items = thing.values() if isinstance(thing, dict) else thing
+        items = thing.values() if kind is dict else thing
         return all(_is_plain(item, depth + 1) for item in items)  # type: ignore[union-attr]
     return False
 

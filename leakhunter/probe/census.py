@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from leakhunter import slots
+from leakhunter.slots import TensorSlots
+
 Ints = npt.NDArray[np.int64]
 
 # A heap of more objects than this is looked at in part, and the report says so.
 MOST = 20_000_000
 
-TYPE_MRO = type.__dict__["__mro__"]
-MODULE_DICT = types.ModuleType.__dict__["__dict__"]
 CONTAINERS: tuple[tuple[type, Callable[[Any], int]], ...] = (
     (list, list.__len__),
     (dict, dict.__len__),
@@ -137,8 +138,8 @@ def walkable(objects: list[Any]) -> list[Any]:
     ``gc.get_referents`` of a module also runs the traversal of extension modules over their inner state. That of
     ``_asyncio`` in Python 3.12 hands out dead objects of a free list, which ruins the list.
     """
-    modules = {kind for kind in set(map(type, objects)) if types.ModuleType in TYPE_MRO.__get__(kind)}
-    return [(MODULE_DICT.__get__(thing),) if type(thing) in modules else thing for thing in objects]
+    modules = {kind for kind in set(map(type, objects)) if slots.derives(kind, types.ModuleType)}
+    return [(slots.module_dict(thing),) if type(thing) in modules else thing for thing in objects]
 
 
 @contextmanager
@@ -173,14 +174,16 @@ def types_of(objects: list[Any], kinds: Ints) -> dict[int, type]:
 
 
 def _deriving(by_kind: dict[int, type], base: type) -> list[int]:
-    # Types are asked, never objects: isinstance would run the __class__ properties of user code.
-    return [key for key, kind in by_kind.items() if base in TYPE_MRO.__get__(kind)]
+    return [key for key, kind in by_kind.items() if slots.derives(kind, base)]
 
 
 def _storage_address(tensor: torch.Tensor) -> int:
     try:
         with torch._C.DisableTorchFunctionSubclass():
-            return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0
+            if TensorSlots.layout(tensor) is not torch.strided:
+                return 0
+            address: int = TensorSlots.storage(tensor)._cdata
+            return address
     except (RuntimeError, NotImplementedError):
         return 0
 

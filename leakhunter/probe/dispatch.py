@@ -261,7 +261,8 @@ def may_arm() -> bool:
     ``supports_higher_order_operators`` an operator such as flex attention raised under any mode it did not know.
     """
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    if dynamo is not None and getattr(dynamo, "cached_backends", None):
+    # Optimizers load dynamo only to keep it off, and leave a backend of None behind.
+    if dynamo is not None and any(getattr(dynamo, "cached_backends", {}).values()):
         return False
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return False

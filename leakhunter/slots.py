@@ -1,0 +1,99 @@
+"""Reads what C code keeps of an object, and runs nothing of the user's while doing so.
+
+``isinstance`` asks ``__class__``, an attribute asks ``__getattribute__``, a type asks its metaclass, and a tensor its
+``__torch_function__``. All of these may be the user's, raise, warn, or change something. The slots behind them are not.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_MRO = type.__dict__["__mro__"]
+_NAME = type.__dict__["__name__"]
+_QUALIFIED_NAME = type.__dict__["__qualname__"]
+_MODULE = type.__dict__["__module__"]
+_DICT = type.__dict__["__dict__"]
+_MODULE_DICT = types.ModuleType.__dict__["__dict__"]
+
+
+def mro(kind: type) -> tuple[type, ...]:
+    """The bases of a type, itself first."""
+    found: tuple[type, ...] = _MRO.__get__(kind)
+    return found
+
+
+def derives(kind: type, *bases: type) -> bool:
+    """Whether a type is, or derives from, one of ``bases``."""
+    return not set(bases).isdisjoint(_MRO.__get__(kind))
+
+
+def is_a(thing: object, *bases: type) -> bool:
+    """Whether an object is an instance of one of ``bases``."""
+    return derives(type(thing), *bases)
+
+
+def type_name(kind: type) -> str:
+    """The name of a type."""
+    return str(_NAME.__get__(kind))
+
+
+def qualified_name(kind: type) -> str:
+    """The qualified name of a type."""
+    return str(_QUALIFIED_NAME.__get__(kind))
+
+
+def type_module(kind: type) -> str:
+    """The name of the module of a type, empty when it has none."""
+    module = _MODULE.__get__(kind)
+    return module if type(module) is str else ""
+
+
+def type_dict(kind: type) -> types.MappingProxyType[str, Any]:
+    """The namespace of a type."""
+    namespace: types.MappingProxyType[str, Any] = _DICT.__get__(kind)
+    return namespace
+
+
+def module_dict(module: object) -> dict[str, Any]:
+    """The namespace of a module; lazy ones stay unloaded."""
+    namespace: dict[str, Any] = _MODULE_DICT.__get__(module)
+    return namespace
+
+
+def instance_dict(thing: object) -> dict[str, Any]:
+    """The attribute dict of an object, empty when it has none; a property called ``__dict__`` is not run."""
+    for kind in mro(type(thing)):
+        found = type_dict(kind).get("__dict__")
+        if type(found) is types.GetSetDescriptorType:
+            try:
+                namespace = found.__get__(thing)
+            except (AttributeError, TypeError):
+                return {}
+            return namespace if type(namespace) is dict else {}
+    return {}
+
+
+class TensorSlots:
+    """The attributes of tensors as ``torch.Tensor`` itself gives them, whatever a subclass makes of them.
+
+    To be used under ``torch._C.DisableTorchFunctionSubclass()``.
+    """
+
+    requires_grad: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["requires_grad"].__get__)
+    grad_fn: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["grad_fn"].__get__)
+    is_leaf: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["is_leaf"].__get__)
+    retains_grad: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["retains_grad"].__get__)
+    grad: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["grad"].__get__)
+    base: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["_base"].__get__)
+    layout: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["layout"].__get__)
+    device: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["device"].__get__)
+    dtype: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["dtype"].__get__)
+    shape: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["shape"].__get__)
+    storage: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.untyped_storage)
+    uses: Callable[[Any], int] = staticmethod(torch._C.TensorBase._use_count)
+    numel: Callable[[Any], int] = staticmethod(torch._C.TensorBase.numel)
+    item_size: Callable[[Any], int] = staticmethod(torch._C.TensorBase.element_size)
