@@ -416,14 +416,16 @@ class Hunt:
         return conclude(suspects, growth)
 
     def _rates(self, probe: Probe, window: int) -> dict[str, float]:
-        """Growth per step of each place whose bytes are counted exactly, by the name storages give to the place."""
+        """Growth per step of each place that is counted exactly, by the name storages give to the place."""
         rates = {}
         for gauge in self._gauges():
-            if gauge.trend is None or gauge.quantity.unit != "bytes":
+            if gauge.trend is None:
                 continue
-            before = probe.readings[gauge.quantity.name]
             lately = gauge.trend.rate(BLOCKS * probe.suspicion.block)
-            rates[place_of(gauge.quantity.name)] = max(lately, (self._read(gauge) - before) / window)
+            if gauge.quantity.unit == "bytes":
+                # The recorder's own objects would count among blocks.
+                lately = max(lately, (self._read(gauge) - probe.readings[gauge.quantity.name]) / window)
+            rates[place_of(gauge.quantity.name)] = lately
         return rates
 
     def _facts(self, births: Any, window: int) -> dict[str, Any]:
@@ -502,6 +504,8 @@ class Hunt:
         if finding.meter != gauge.quantity.name:
             gauge = next(known for known in self._gauges() if known.quantity.name == finding.meter)
             rate = finding.bytes_per_step
+            if gauge.quantity.unit != "bytes" and gauge.trend is not None:
+                rate = gauge.trend.rate(BLOCKS * probe.suspicion.block)
         patience = max(4 * self.block, 3 * probe.suspicion.block)
         self._pursuits.append(Pursuit(finding, gauge, rate, patience, None, 0.0, self.steps))
         self._found(finding)
@@ -584,7 +588,7 @@ class Hunt:
             notes.insert(0, "nothing was watched: the loop made no step")
         elif self.steps < self.warmup + BLOCKS * self.block and not self.findings:
             need = self.warmup + BLOCKS * self.block + self.probe_length
-            notes.insert(0, f"{self.steps} steps are too few for a verdict; at least {need} are needed")
+            notes.insert(0, f"too few steps for a verdict: at least {need} are needed")
         if not gc.isenabled():
             notes.append("Python's automatic gc is switched off")
         return Report(
@@ -627,7 +631,7 @@ def _steps_to_collection(before: tuple[int, int], window: int) -> float:
 
 
 def place_of(quantity: str) -> str:
-    """Where the bytes of a quantity are: ``cpu``, ``shared memory`` or a device, as storages name it."""
+    """Where a quantity is: ``cpu``, ``shared memory`` or a device, as storages name it, or ``Python objects``."""
     return "cpu" if quantity.startswith("malloc") else quantity.removesuffix(" allocated")
 
 

@@ -173,14 +173,14 @@ def _inside(functions: tuple[FunctionNode, ...], place: tuple[str, int], file: s
 
 
 def _kind(statement: ast.stmt, target: Target) -> str:
-    if isinstance(statement, ast.AugAssign) and _is(statement.target, target):
+    if isinstance(statement, ast.AugAssign) and refers_to(statement.target, target):
         return "accumulate"
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return _assignment_kind(statement, target)
     if isinstance(statement, ast.Delete):
         return (
             "empty"
-            if any(isinstance(t, ast.Subscript) and _is(t.value, target) for t in statement.targets)
+            if any(isinstance(t, ast.Subscript) and refers_to(t.value, target) for t in statement.targets)
             else ""
         )
     if isinstance(statement, (ast.Expr, ast.Return, ast.For, ast.With)):
@@ -192,9 +192,9 @@ def _assignment_kind(statement: ast.Assign | ast.AnnAssign, target: Target) -> s
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     value = statement.value
     flat = [part for t in targets for part in (t.elts if isinstance(t, (ast.Tuple, ast.List)) else [t])]
-    if any(isinstance(part, ast.Subscript) and _is(part.value, target) for part in flat):
+    if any(isinstance(part, ast.Subscript) and refers_to(part.value, target) for part in flat):
         return "item"
-    if value is None or not any(_is(part, target) for part in flat):
+    if value is None or not any(refers_to(part, target) for part in flat):
         return _call_kind(statement, target) if value is not None else ""
     if _is_empty(value):
         return "empty"
@@ -209,9 +209,9 @@ def _assignment_kind(statement: ast.Assign | ast.AnnAssign, target: Target) -> s
 def _call_kind(statement: ast.stmt, target: Target) -> str:
     for call in _own_calls(statement):
         name = _name_of(call.func)
-        on_target = isinstance(call.func, ast.Attribute) and _is(call.func.value, target)
+        on_target = isinstance(call.func, ast.Attribute) and refers_to(call.func.value, target)
         first = call.args[0] if call.args else None
-        if (on_target or (name == "heappush" and first is not None and _is(first, target))) and (
+        if (on_target or (name == "heappush" and first is not None and refers_to(first, target))) and (
             name in GROWING_CALLS or name.startswith("register")
         ):
             return "add"
@@ -236,7 +236,8 @@ def _arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
-def _is(node: ast.AST, target: Target) -> bool:
+def refers_to(node: ast.AST, target: Target) -> bool:
+    """Whether an expression is the target itself."""
     if isinstance(node, ast.Starred):
         node = node.value
     if target.kind == "name":
@@ -251,7 +252,7 @@ def _is(node: ast.AST, target: Target) -> bool:
 
 
 def _mentions(node: ast.AST, target: Target) -> bool:
-    return any(_is(part, target) for part in ast.walk(node))
+    return any(refers_to(part, target) for part in ast.walk(node))
 
 
 def _is_empty(value: ast.expr) -> bool:

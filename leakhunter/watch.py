@@ -213,7 +213,6 @@ class Watch:
         """An error of ours: say it once, switch the watch off, let the loop go on."""
         self._off = True
         # The traceback would keep our frames, and they the objects of a capture.
-        if os.environ.get("LHDEBUG"): import traceback; traceback.print_exception(error)
         error.__traceback__ = None
         logger.error(
             "leakhunter has switched itself off after an error of its own (%s: %s); the loop is not affected",

@@ -6,13 +6,28 @@ from leakhunter.patterns.case import Case, Pattern
 
 
 def recognise(case: Case) -> bool:
-    """A scalar variable that is added to, with the graphs of finished steps behind it."""
+    """A number that is added to, with the graphs of finished steps behind it."""
     suspect = case.suspect
     if suspect.graph is None or suspect.container >= 0 or not case.scalar:
         return False
-    if case.links[-1].edge not in ("local", "global"):
-        return False
-    return case.growth is None or case.growth.kind == "accumulate"
+    if case.growth is None:
+        return case.links[-1].edge in ("local", "global")
+    return case.growth.kind == "accumulate" and is_sum(case)
+
+
+def is_sum(case: Case) -> bool:
+    """Whether the growing statement adds to its target as it is, not to a part of it as an average does."""
+    assert case.growth is not None
+    node = case.growth.node
+    if isinstance(node, source.ast.AugAssign):
+        return isinstance(node.op, source.ast.Add)
+    value = getattr(node, "value", None)
+    while isinstance(value, source.ast.BinOp) and isinstance(value.op, source.ast.Add):
+        sides = (value.left, value.right)
+        if any(case.target is not None and source.refers_to(side, case.target) for side in sides):
+            return True
+        value = value.left
+    return False
 
 
 def fix(case: Case) -> Fix:

@@ -71,6 +71,8 @@ CATALOGUE: tuple[Pattern, ...] = tuple(
         traced_again,
         shape_cache,
         native_growth,
+        # whatever a kept exception reaches, its frames are to blame for
+        kept_exception,
         # autograd graphs
         graphs_in_container,
         accumulated_loss,
@@ -86,7 +88,6 @@ CATALOGUE: tuple[Pattern, ...] = tuple(
         weak_table,
         cached_method,
         unbounded_cache,
-        kept_exception,
         copied_context,
         kept_futures,
         iterator_cache,

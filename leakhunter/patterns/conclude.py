@@ -26,6 +26,8 @@ MOST_SHARE = 4.0
 MOST_FINDINGS = 5
 # Host memory of a tensor (TensorImpl, StorageImpl and Python object, 400 bytes seen) or an autograd node.
 OBJECT_BYTES = 400
+# The meter of Python's own allocator.
+PYTHON = "Python objects"
 # What a library's own tables may gain in bytes per step before it is more than a note.
 LIBRARY_LEAST = 4096
 
@@ -91,10 +93,18 @@ def joined(first: Finding, second: Finding) -> Finding:
 
 def share_of(suspect: Suspect, growth: Growth) -> float:
     """How much of the growth a suspect explains: 1 is all of it, and much more than that is turnover."""
-    if growth.unit == "blocks" and "python" in suspect.hints:
-        return suspect.count / growth.window / growth.rate
+    if meter_of(suspect, growth) == PYTHON:
+        return suspect.count / growth.window / (growth.rate if growth.unit == "blocks" else growth.rates[PYTHON])
     rate = growth.rates.get(suspect.device, growth.rate)
     return suspect.bytes_per_step / rate if rate > 0 else math.inf
+
+
+def meter_of(suspect: Suspect, growth: Growth) -> str:
+    """The meter that counts what piled up: small Python objects are in no malloc, but blocks of Python's own allocator."""
+    if suspect.device == "shared memory":
+        return suspect.device
+    small = "python" in suspect.hints and growth.rates.get(PYTHON, 0.0) >= 0.5 * suspect.count / growth.window
+    return PYTHON if small and suspect.state == "held" else growth.meter
 
 
 def share_with_objects(suspect: Suspect, growth: Growth) -> float:
@@ -131,16 +141,13 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
     severity = pattern.severity_of(case)
     if bound_of(case) is not None or is_library_business(case):
         severity = "note"
-    rate = suspect.bytes_per_step
-    if growth.unit == "bytes" and 0.9 < share < 1 / 0.9:
-        # The meter is exact and also counts what hangs on the survivors: headers, nodes, hooks.
-        rate = growth.rate
+    rate, share = rate_of(suspect, growth, share)
     holder = pattern.holder(case) if pattern.holder is not None else holder_of(case, growth)
     return Finding(
         pattern=pattern.id,
         name=pattern.name,
         severity=severity,
-        meter=suspect.device if suspect.device == "shared memory" else growth.meter,
+        meter=meter_of(suspect, growth),
         bytes_per_step=rate,
         bytes_held=suspect.held_bytes,
         count=suspect.held_count,
@@ -162,6 +169,23 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
         signature=signature(pattern, case, holder),
         statement=statement_of(case),
     )
+
+
+def rate_of(suspect: Suspect, growth: Growth, share: float) -> tuple[float, float]:
+    """Bytes per step that a suspect costs, and its share of the growth.
+
+    The meter is exact and also counts what hangs on the survivors (headers, nodes, hooks), so that it knows better where
+    it grows as fast as they do. The nodes of a graph can only be estimated, but are all there is once backward has freed
+    what it saved.
+    """
+    if growth.unit == "bytes" and 0.9 < share < 1 / 0.9:
+        return growth.rate, share
+    measured = growth.rates.get("cpu", 0.0)
+    if suspect.graph is None or suspect.device != "cpu" or measured <= 0:
+        return suspect.bytes_per_step, share
+    with_nodes = share_with_objects(suspect, growth)
+    share = 1.0 if 0.5 < with_nodes < 2.0 else min(1.0, with_nodes)
+    return max(suspect.bytes_per_step, share * measured), share
 
 
 def is_library_business(case: Case) -> bool:

@@ -38,7 +38,7 @@ def opening(hunt: Hunt) -> str:
 
 def closing(report: Report) -> str:
     """The verdict in one line, for the end of the log."""
-    steps = f"{report.steps:,} steps of {report.watched}"
+    steps = f"{report.steps:,} step{'s' * (report.steps != 1)} of {report.watched}"
     if not report.steps:
         return f"leakhunter: {report.notes[0] if report.notes else 'nothing was watched'} ({report.watched})"
     if report.open:
@@ -53,7 +53,7 @@ def closing(report: Report) -> str:
 def headline(found: Finding) -> str:
     """A finding in one line that stands alone: place, pattern, rate, holder, fix."""
     parts = [
-        found.location,
+        place(found),
         f"{found.pattern} {found.name}",
         f"+{rate(found)}",
         f"held by {found.holder.path}",
@@ -66,6 +66,12 @@ def headline(found: Finding) -> str:
     )
 
 
+def place(found: Finding) -> str:
+    """``file:line`` to look at first, as short as it can be written from here."""
+    file, colon, line = found.location.rpartition(":")
+    return f"{shorten(file)}{colon}{line}" if file else found.location
+
+
 def rate(found: Finding) -> str:
     """Growth per step in words."""
     return f"{size(found.bytes_per_step)} per step"
@@ -74,7 +80,7 @@ def rate(found: Finding) -> str:
 def finding(found: Finding) -> str:
     """A finding in full."""
     share = f", {found.evidence.share:.0%} of the growth of {found.meter}"
-    title = f"{found.location}  {found.pattern} {found.name}".strip()
+    title = f"{place(found)}  {found.pattern} {found.name}".strip()
     status = "" if found.is_open else f"  [{found.status}]"
     severity = "" if found.severity == "leak" else f"  ({found.severity})"
     lines = [f"{title}{severity}   +{rate(found)}{share}{status}"]
