@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
+import threading
 import types
 import typing
 from collections.abc import Mapping
@@ -196,9 +198,13 @@ class Report:
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the report to ``path``, whole or not at all. Raises ``OSError`` when it cannot be written."""
         target = Path(path)
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        content = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        if not target.name:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        # In the same folder, so that it takes the place of what is there in one move; one for each writer.
+        draft = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.tmp")
         try:
-            draft.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            draft.write_text(content, encoding="utf-8")
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
@@ -208,7 +214,7 @@ class Report:
         """The report that ``to_dict`` gave. Raises ``ValueError`` when ``data`` is not one."""
         if not isinstance(data, Mapping) or "schema" not in data:
             raise ValueError("this is not a leakhunter report: give a file that Report.to_json wrote")
-        if data["schema"] != SCHEMA_VERSION:
+        if type(data["schema"]) is not int or data["schema"] != SCHEMA_VERSION:
             raise ValueError(
                 f"this report has schema {data['schema']!r} and this leakhunter reads schema {SCHEMA_VERSION}: "
                 "read it with the version that wrote it"
@@ -224,7 +230,7 @@ class Report:
         """Read what ``to_json`` wrote. Raises ``OSError``, or ``ValueError`` when the file is not a report."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(
                 f"{os.fspath(path)} is not JSON: give a file that Report.to_json wrote"
             ) from None
@@ -250,8 +256,14 @@ def _decode(kind: Any, value: Any) -> Any:
         if arguments[-1] is Ellipsis:
             return tuple(_decode(arguments[0], item) for item in value)
         return tuple(_decode(a, item) for a, item in zip(arguments, value, strict=True))
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if origin is not None:  # a mapping of names
+        if not isinstance(value, Mapping):
+            raise TypeError(f"expected an object, got {type(value).__name__}")
+        return {_decode(arguments[0], name): _decode(arguments[1], item) for name, item in value.items()}
+    if kind is Any:
+        return value
+    if kind is float and type(value) is int:
         return float(value)
-    if isinstance(kind, type) and not isinstance(value, kind):
+    if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value

@@ -83,8 +83,8 @@ class Trend:
         half = len(readings) // 2
         if not half:
             return 0.0
-        first, second = min(readings[:-half]), min(readings[-half:])
-        return max(0.0, (second - first) / (half * self.beat))
+        first, second = min(readings[:half]), min(readings[-half:])
+        return max(0.0, (second - first) / ((len(readings) - half) * self.beat))
 
     def regular(self, steps: int) -> bool:
         """Whether nearly every one of the last ``steps`` steps added about the same."""
@@ -160,27 +160,49 @@ def judge(steps: Sequence[int], readings: Sequence[float], floor: float, least: 
         least: Total growth that counts as none.
     """
     count = len(readings)
+    since = steps[0] if steps else 0
     if count < 2 * BLOCKS:
-        return Verdict("inconclusive", since=steps[0] if steps else 0)
-    # Growth may have begun late: look at the whole, then at ever shorter ends of it.
-    start = 0
-    while count - start >= 2 * BLOCKS:
+        return Verdict("inconclusive", since=since)
+    period = sawtooth_period(steps, readings)
+    if period:
+        return _judge_teeth(steps, readings, period, floor)
+    ends = [start for start in _halvings(count) if count - start >= 2 * BLOCKS]
+    for start in ends:
         verdict = _judge_end(steps[start:], readings[start:], floor, least)
         if verdict.kind in ("growing", "saturating"):
             return verdict
+    gate = max(least, floor * (steps[-1] - steps[0]))
+    if max(readings) - min(readings) >= gate and _is_step(readings):
+        return Verdict("stepped", since=since)
+    for start in ends:
+        if _is_level(readings[start:], max(least, floor * (steps[-1] - steps[start]))):
+            return Verdict("flat", since=steps[start])
+    return Verdict("inconclusive", since=since)
+
+
+def _halvings(count: int) -> list[int]:
+    """Where to begin: growth may have begun or ended late, so look at the whole, then at ever shorter ends of it."""
+    starts, start = [], 0
+    while start < count:
+        starts.append(start)
         start += max(1, (count - start) // 2)
-    spread = max(readings) - min(readings)
-    if spread < max(least, floor * (steps[-1] - steps[0])):
-        return Verdict("flat", since=steps[0])
-    period = sawtooth_period(steps, readings)
-    if period:
-        return Verdict("sawtooth", since=steps[0], period=period)
-    if _is_step(readings, least):
-        return Verdict("stepped", since=steps[0])
-    minima = block_minima(readings, count // BLOCKS)
-    if minima[-1] - minima[0] < max(least, floor * (steps[-1] - steps[0])):
-        return Verdict("flat", since=steps[0])
-    return Verdict("inconclusive", since=steps[0])
+    return starts
+
+
+def _is_level(readings: Sequence[float], gate: float) -> bool:
+    """Whether the floor to which memory falls back does not rise by ``gate``."""
+    minima = block_minima(readings, len(readings) // BLOCKS)
+    return minima[-1] - minima[0] < gate
+
+
+def _judge_teeth(steps: Sequence[int], readings: Sequence[float], period: int, floor: float) -> Verdict:
+    """A sawtooth, or growth when every trough lies higher than the one before."""
+    width = max(1, round(period * (len(steps) - 1) / (steps[-1] - steps[0])))
+    troughs = block_minima(readings, width)
+    if len(troughs) >= BLOCKS and steady(troughs, floor * period, 0.0):
+        rate = (troughs[-1] - troughs[0]) / (period * (len(troughs) - 1))
+        return Verdict("growing", rate, steps[0])
+    return Verdict("sawtooth", since=steps[0], period=period)
 
 
 def _judge_end(steps: Sequence[int], readings: Sequence[float], floor: float, least: float) -> Verdict:
@@ -200,7 +222,7 @@ def _judge_end(steps: Sequence[int], readings: Sequence[float], floor: float, le
 
 
 def sawtooth_period(steps: Sequence[int], readings: Sequence[float]) -> int:
-    """The median distance of the drops by more than half the spread, in steps; 0 when there are fewer than two."""
+    """The median distance in steps of the drops by more than half the spread; 0 when they are fewer than two or uneven."""
     low, high = min(readings), max(readings)
     drops = []
     peak = readings[0]
@@ -212,27 +234,13 @@ def sawtooth_period(steps: Sequence[int], readings: Sequence[float]) -> int:
     if len(drops) < 2:
         return 0
     gaps = sorted(after - before for before, after in pairwise(drops))
-    return gaps[len(gaps) // 2]
+    period = gaps[len(gaps) // 2]
+    even = sum(0.5 * period <= gap <= 1.5 * period for gap in gaps)
+    return period if even >= 0.8 * len(gaps) else 0
 
 
-def _is_step(readings: Sequence[float], least: float) -> bool:
+def _is_step(readings: Sequence[float]) -> bool:
     """Whether most of the change lies between two neighbouring readings and the rest is level."""
-    jumps = [after - before for before, after in pairwise(readings)]
-    total = readings[-1] - readings[0]
-    return total >= least and max(jumps) >= 0.8 * total
-
-
-def stopped(steps: Sequence[int], readings: Sequence[float], since: int, rate: float, patience: int) -> bool:
-    """Whether growth of ``rate`` per step, seen at ``since``, is over.
-
-    It is when the minimum of the last ``patience`` steps lies less than a quarter of the expected growth above the
-    minimum of the ``patience`` steps before them, or when half of what ``patience`` steps add was given back.
-    """
-    if not steps or steps[-1] - since < patience:
-        return False
-    end = steps[-1]
-    last = [r for s, r in zip(steps, readings, strict=True) if s > end - patience]
-    before = [r for s, r in zip(steps, readings, strict=True) if end - 2 * patience < s <= end - patience]
-    if not last or not before:
-        return False
-    return min(last) - min(before) < 0.25 * rate * patience
+    spread = max(readings) - min(readings)
+    jump = max(after - before for before, after in pairwise(readings))
+    return min(jump, readings[-1] - readings[0]) >= 0.8 * spread

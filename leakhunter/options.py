@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,11 +49,16 @@ class Options:
     report: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        _at_least("warmup", self.warmup, 0)
-        _at_least("block", self.block, 1)
-        _at_least("floor", self.floor, 0)
-        _at_least("probe", self.probe, 3)
-        _at_least("cooldown", self.cooldown, 0)
+        if not isinstance(self.enabled, bool):
+            raise ValueError(f"enabled is {self.enabled!r}: give True or False")
+        _whole("warmup", self.warmup, 0)
+        _whole("block", self.block, 1)
+        _whole("probe", self.probe, 3)
+        _whole("cooldown", self.cooldown, 0)
+        if not _is_number(self.floor) or not 0 <= self.floor < math.inf:
+            raise ValueError(f"floor is {self.floor!r}: give a number of at least 0")
+        if self.report is not None and not isinstance(self.report, (str, os.PathLike)):
+            raise ValueError(f"report is {self.report!r}: give the path of a file to write")
         if not callable(self.on_leak) and self.on_leak not in ACTIONS:
             raise ValueError(f"on_leak is {self.on_leak!r}: give one of {', '.join(ACTIONS)} or a function")
 
@@ -73,9 +79,15 @@ class Options:
         values = {
             name: _read(name, str(f.type))
             for name, f in fields.items()
-            if PREFIX + name.upper() in os.environ
+            if name not in given and PREFIX + name.upper() in os.environ
         }
-        return cls(**{**values, **given})
+        try:
+            return cls(**{**values, **given})
+        except ValueError as error:
+            name = str(error).split(" ", 1)[0]
+            if name not in values:
+                raise
+            raise ValueError(f"the environment variable {PREFIX}{name.upper()} is wrong: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values; a function is its name."""
@@ -87,11 +99,13 @@ class Options:
         return plain
 
 
-def _at_least(name: str, value: float | None, least: float) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-        raise ValueError(f"{name} is {value!r}: give a number of at least {least}")
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _whole(name: str, value: int | None, least: int) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise ValueError(f"{name} is {value!r}: give a whole number of at least {least}")
 
 
 def _read(name: str, kind: str) -> Any:
@@ -107,4 +121,5 @@ def _read(name: str, kind: str) -> Any:
     except (KeyError, ValueError):
         wanted = {"bool": "1 or 0", "float": "a number"}.get(kind, "a whole number")
         raise ValueError(f"the environment variable {variable} is {text!r}: give {wanted}") from None
-    return text
+    # A variable set to nothing asks for no report.
+    return text or (None if name == "report" else text)

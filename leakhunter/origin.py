@@ -12,7 +12,9 @@ from types import FrameType
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-def _library_folders() -> tuple[str, ...]:
+@functools.lru_cache(maxsize=1)
+def library_folders() -> tuple[str, ...]:
+    """Folders of the standard library, of installed packages and of torch, each with a final separator."""
     paths = sysconfig.get_paths()
     folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
@@ -22,12 +24,6 @@ def _library_folders() -> tuple[str, ...]:
         folders.add(os.path.dirname(torch.__file__))
     both = {os.path.abspath(folder) for folder in folders} | {os.path.realpath(folder) for folder in folders}
     return tuple(folder + os.sep for folder in both)
-
-
-@functools.lru_cache(maxsize=1)
-def library_folders() -> tuple[str, ...]:
-    """Folders of the standard library, of installed packages and of torch, each with a final separator."""
-    return _library_folders()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -73,6 +69,6 @@ def shorten(file: str) -> str:
     """A path as a person would type it from here, when that is shorter."""
     try:
         relative = os.path.relpath(file)
-    except ValueError:
+    except (ValueError, OSError):  # another drive, or no current folder any more
         return file
     return relative if len(relative) < len(file) and not relative.startswith("..") else file

@@ -7,7 +7,7 @@ def size(count: float) -> str:
     """Bytes: 64 B, 390 KiB, 14.1 MiB."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024 or unit == "GiB":
+        if abs(value) < 1023.5 or unit == "GiB":
             break
         value /= 1024
     return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 100 else f"{value:.1f} {unit}"

@@ -26,6 +26,11 @@ from leakhunter.source import Target
 NAME = Target("name", "x")
 
 
+@pytest.fixture(autouse=True)
+def _settled():
+    """Nothing is watched here, so no garbage needs to be collected between tests."""
+
+
 @pytest.fixture
 def write(tmp_path):
     """Write a source file and give its name."""
@@ -699,9 +704,8 @@ def test_any_text_before_the_expression_leaves_the_edit_in_its_place(prefix):
     statement = f"s = {prefix!r}; hist.append(loss)"
     name = f"<cell {abs(hash(prefix))}>"
     text = f"def train(hist, loss):\n    {statement}\n"
-    linecache.cache[name] = (len(text), None, text.splitlines(True) if "\x0c" not in text else [text], name)
+    linecache.cache[name] = (len(text), None, [line + "\n" for line in text.split("\n")[:-1]], name)
     try:
-        linecache.cache[name] = (len(text), None, [line + "\n" for line in text.split("\n")[:-1]], name)
         fix = fix_of(name, "hist[*]")
     finally:
         del linecache.cache[name]
@@ -804,7 +808,7 @@ def test_a_cell_whose_last_line_has_no_newline_gives_a_whole_diff(cell):
 
 
 def test_the_source_of_a_lazy_linecache_entry_is_read():
-    name = "<cell lazy>"
+    name = "cell of a loader"
     linecache.cache[name] = (lambda: "".join(CELL),)
     try:
         assert [s.line for s in source.statements(name, Target("name", "hist"))] == [2, 4]

@@ -24,8 +24,8 @@ def render(report: Report) -> str:
     for found in report.findings:
         lines += ["", finding(found)]
     lines += ["", *(meter_line(series) for series in report.series if series.readings)]
-    lines += [f"note: {note}" for note in report.notes]
-    return "\n".join(lines)
+    lines += [printable(f"note: {note}") for note in report.notes]
+    return "\n".join(lines).rstrip()
 
 
 def opening(hunt: Hunt) -> str:
@@ -38,32 +38,35 @@ def opening(hunt: Hunt) -> str:
 
 def closing(report: Report) -> str:
     """The verdict in one line, for the end of the log."""
+    return printable(f"leakhunter: {_outcome(report)}")
+
+
+def _outcome(report: Report) -> str:
     steps = f"{report.steps:,} step{'s' * (report.steps != 1)} of {report.watched}"
     if not report.steps:
-        return f"leakhunter: {report.notes[0] if report.notes else 'nothing was watched'} ({report.watched})"
+        return f"{report.notes[0] if report.notes else 'nothing was watched'} ({report.watched})"
     if report.open:
         found = "; ".join(headline(item) for item in report.open)
-        return f"leakhunter: {steps}: {len(report.open)} open finding{'s' * (len(report.open) > 1)}: {found}"
+        return f"{steps}: {len(report.open)} open finding{'s' * (len(report.open) > 1)}: {found}"
     if report.notes and "too few" in report.notes[0]:
-        return f"leakhunter: {steps}: no verdict, {report.notes[0]}"
+        return f"{steps}: no verdict, {report.notes[0]}"
     calm = ", ".join(f"{s.meter} {s.verdict.kind}" for s in report.series if s.readings and s.meter != "RSS")
-    return f"leakhunter: {steps}: no leak found ({calm})"
+    if not calm:
+        return f"{steps}: no verdict, nothing exact could be measured"
+    return f"{steps}: no leak found ({calm})"
+
+
+def printable(line: str) -> str:
+    """One line, whatever names it was made of: line breaks and control characters are written as escapes."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def headline(found: Finding) -> str:
     """A finding in one line that stands alone: place, pattern, rate, holder, fix."""
-    parts = [
-        place(found),
-        f"{found.pattern} {found.name}",
-        f"+{rate(found)}",
-        f"held by {found.holder.path}",
-    ]
-    return (
-        ": ".join(part for part in parts[:1] if part)
-        + " "
-        + ", ".join(parts[1:])
-        + f"; fix: {found.fix.text}"
-    )
+    words = f"{found.pattern} {found.name}, +{rate(found)}, held by {found.holder.path}; fix: {found.fix.text}"
+    return printable(f"{place(found)} {words}".lstrip())
 
 
 def place(found: Finding) -> str:
@@ -96,7 +99,7 @@ def finding(found: Finding) -> str:
     lines += _fix(found)
     if found.forecast:
         lines += _field("forecast", found.forecast)
-    return "\n".join(lines)
+    return "\n".join(printable(line) for line in lines)
 
 
 def _holder_line(found: Finding) -> str:
@@ -128,9 +131,10 @@ def _fix(found: Finding) -> Iterator[str]:
         for line in found.fix.diff.splitlines()
         if line[:1] in "+-" and not line.startswith(("+++", "---"))
     ]
+    bodies = textwrap.dedent("\n".join(line[1:] for line in changes)).split("\n")
     yield from _field("fix", found.fix.text)
-    for line in changes:
-        yield f"  {'':{LABEL}}{line[0]} {line[1:].strip()}"
+    for change, body in zip(changes, bodies, strict=False):
+        yield f"  {'':{LABEL}}{change[0]} {body}"
     if found.fix.caveat:
         yield from _field("", f"({found.fix.caveat})")
 
