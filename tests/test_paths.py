@@ -7,6 +7,7 @@ import collections
 import contextvars
 import functools
 import gc
+import itertools
 import queue
 import re
 import sys
@@ -74,7 +75,8 @@ HELD = {
     "a_prop = Prop(); a_prop._value = new()": "a_prop._value",
     "class Once:\n    @functools.cached_property\n    def item(self): return new()\n"
     "a_once = Once(); a_once.item": "a_once.item",
-    "class Private:\n    def __init__(self): self.__item = new()\na_private = Private()": "a_private._Private__item",
+    "class Private:\n    def __init__(self): self.__item = new()\n"
+    "a_private = Private()": "a_private._Private__item",
     "def a_function(): pass\na_function.cache = new()": "a_function.cache",
     "def with_default(x=new()): pass": "with_default.__defaults__[0]",
     "def with_list(x=[new()]): pass": "with_list.__defaults__[0][*]",
@@ -88,7 +90,8 @@ HELD = {
     "a_partial = functools.partial(print, new())": "a_partial.args[0]",
     "a_keyword = functools.partial(print, end=new())": "a_keyword.keywords['end']",
     "@functools.lru_cache\ndef a_cache(x): return new()\na_cache(1)": "a_cache (lru_cache)",
-    "@functools.lru_cache(maxsize=None)\ndef endless(x): return [new()]\nendless(1)": "endless (lru_cache)[*][*]",
+    "@functools.lru_cache(maxsize=None)\ndef endless(x): return [new()]\n"
+    "endless(1)": "endless (lru_cache)[*][*]",
     "class Cached:\n    @functools.lru_cache\n    def get(self): return 1\none = Cached(); one.item = new()\n"
     "one.get(); del one": "Cached.get (lru_cache)[0].item",
     "def running():\n    mine = new()\n    yield\n    mine.add_(1)\n"
@@ -99,7 +102,9 @@ HELD = {
     "a_coroutine = work(); a_coroutine.send(None)": "mine",
     "a_cycle = itertools.cycle([new()]); next(a_cycle)": re.compile(r"^a_cycle\b"),
     "a_queue = queue.Queue(); a_queue.put(new())": "a_queue.queue[*]",
-    "a_simple_queue = queue.SimpleQueue(); a_simple_queue.put(new())": "a_simple_queue[*]",
+    "a_simple_queue = queue.SimpleQueue(); a_simple_queue.put(new())": (
+        re.compile(r"^a_simple_queue(\[\*\])?$")
+    ),
     "a_future = Future(); a_future.set_result(new())": "a_future._result",
     "a_local = threading.local(); a_local.item = new()": re.compile(r"^a_local\b.*item"),
     "a_context = contextvars.Context(); a_context.run(contextvars.ContextVar('v').set, new())": "a_context",
@@ -239,14 +244,6 @@ def test_weak_references_hold_nothing(code, seen):
 # Which of several ways
 
 
-def way(thing: Any) -> tuple[str, str]:
-    """The way to an object, and where it begins."""
-    reference = weakref.ref(thing)
-    del thing
-    found = describe({"thing": [reference]})
-    return found.texts["thing"], found.kinds["thing"]
-
-
 def in_a_function(kept: list[weakref.ref[Any]]) -> Seen:
     mine = [{"item": torch.zeros(3)}]
     kept.append(weakref.ref(mine[0]["item"]))
@@ -296,8 +293,10 @@ def test_a_local_of_another_thread_is_named_with_its_thread():
 def test_a_global_is_preferred_to_a_local_of_the_same_length(tmp_path):
     module = program(tmp_path, "preferred")
     mine = module.kept = [torch.zeros(3)]
-    assert way(mine[0]) == ("preferred.kept[*]", "module global")
+    reference = weakref.ref(mine[0])
+    found = describe({"item": [reference]})
     del sys.modules["preferred"]
+    assert found.texts["item"] == "preferred.kept[*]"
 
 
 def test_a_global_of_the_program_is_preferred_to_one_of_a_library(tmp_path, monkeypatch):
@@ -343,8 +342,7 @@ def test_what_only_a_graph_holds_is_found_through_the_graph():
         return weakref.ref(x), x.cos()
 
     reference, loss = make()
-    text = describe({"item": [reference]}).texts["item"]
-    assert text == "loss.grad_fn.saved_self" or text.startswith("loss.grad_fn")
+    assert describe({"item": [reference]}).texts["item"] == "loss.grad_fn.saved_self"
     assert loss.requires_grad
 
 
@@ -383,7 +381,7 @@ WRITTEN = [
     ([FRAME, link("local", "kept"), INDEX], "kept[*]", "local"),
     ([FRAME, link("local", "self", "Loop", "instance"), link("attribute", ".out")], "self.out", "local"),
     ([FRAME, link("local", "f", "function", "function"), link("closure", "[x]")], "f[x]", "local"),
-    ([MODULE, link("global", "box"), link("namespace", ""), link("attribute", ".a")], "box.a", "module global"),
+    ([MODULE, link("global", "b"), link("namespace", ""), link("attribute", ".a")], "b.a", "module global"),
     ([link("outside", "", "Tensor", "tensor")], "Tensor", "outside Python"),
     ([link("outside", "", "dict", "dict"), link("key", "['a']")], "dict['a']", "outside Python"),
     ([link("cycle", "", "Box", "instance"), link("attribute", ".child")], "Box.child", "cycle"),
@@ -413,9 +411,10 @@ def test_a_way_through_one_of_many_generators_is_told_from_the_container_on():
 
 @pytest.mark.parametrize("length", [4, 5, 40, 4000])
 def test_a_chain_is_written_once_whatever_its_length(length):
-    route = paths.generalise([MODULE, link("global", "head", "Node", "instance"), *[NEXT] * length])
+    head = link("global", "head", "Node", "instance")
+    route = paths.generalise([MODULE, head, *[NEXT] * length])
     assert route.repeats
-    assert route.key == paths.generalise([MODULE, link("global", "head", "Node", "instance"), *[NEXT] * 3]).key
+    assert route.key == paths.generalise([MODULE, head, *[NEXT] * 3]).key
 
 
 @pytest.mark.parametrize("span", [1, 2, 3, 4])
@@ -427,7 +426,8 @@ def test_a_chain_of_several_references_a_link_is_written_once(span):
 
 
 def test_different_references_in_a_row_are_no_chain():
-    links = [MODULE, link("global", "a"), *[replace(NEXT, text=f".part{number}") for number in range(9)]]
+    parts = [replace(NEXT, text=f".part{number}") for number in range(9)]
+    links = [MODULE, link("global", "a"), *parts]
     route = paths.generalise(links)
     assert not route.repeats
     assert list(route.links) == links
@@ -459,7 +459,11 @@ def test_plumbing_is_no_part_of_a_signature(edge):
 
 
 def test_the_way_to_the_same_leak_reads_the_same_in_every_run():
-    texts = {way(kept[-1])[0] for kept in ([torch.zeros(3)], [0] * 5 + [torch.zeros(9)])}
+    texts = set()
+    for before in (0, 5):
+        kept = [*range(before), torch.zeros(3 + before)]
+        reference = weakref.ref(kept[-1])
+        texts.add(describe({"item": [reference]}).texts["item"])
     assert texts == {"kept[*]"}
 
 
@@ -507,12 +511,12 @@ ROLES = [
     (sys, "python module"),
     (Plain, "class"),
     (Plain(), "instance"),
-    (way, "function"),
+    (describe, "function"),
     ([].append, "instance"),
-    (functools.partial(way), "partial"),
-    (functools.lru_cache(way), "lru_cache"),
+    (functools.partial(describe), "partial"),
+    (functools.lru_cache(describe), "lru_cache"),
     ((number for number in ()), "generator"),
-    (iter(zip((), ())), "iterator"),
+    (itertools.chain(), "iterator"),
     (contextvars.copy_context(), "context"),
     (threading.Thread(), "thread"),
     (queue.SimpleQueue(), "queue"),
@@ -528,7 +532,7 @@ ROLES = [
     (ValueError(), "exception"),
     (np.zeros(1), "array"),
     ((torch.ones(1, requires_grad=True) * 2).grad_fn, "autograd node"),
-    (types.MethodType(way, 1), "method"),
+    (types.MethodType(describe, 1), "method"),
     (types.CellType(1), "cell"),
     (torch.profiler.profile(), "profiler"),
 ]
@@ -556,17 +560,20 @@ def test_an_object_is_told_with_its_size(thing, detail):
     assert labels.describe(thing, Edge("root", "")).detail == detail
 
 
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [("a", "'a'"), (3, "3"), (None, "None"), (1.5, "1.5"), ("k" * 41, "*"), ((1,), "tuple"), (Plain(), "Plain")],
-)
+KEYS = [("a", "'a'"), (3, "3"), (None, "None"), (1.5, "1.5"), ("k" * 41, "*"), ((1,), "tuple")]
+
+
+@pytest.mark.parametrize(("key", "text"), [*KEYS, (Plain(), "Plain")])
 def test_a_key_is_written_when_it_is_short_and_plain(key, text):
     assert labels.key_text(key) == text
 
 
-@pytest.mark.parametrize("make", [lambda: way, lambda: functools.partial(way), lambda: types.MethodType(way, 1)])
-def test_code_is_told_with_its_place(make):
-    described = labels.describe(make(), Edge("root", ""))
+CODE = [describe, functools.partial(describe), types.MethodType(describe, 1)]
+
+
+@pytest.mark.parametrize("thing", CODE, ids=lambda thing: type(thing).__name__)
+def test_code_is_told_with_its_place(thing):
+    described = labels.describe(thing, Edge("root", ""))
     assert described.file == __file__
-    assert described.line == way.__code__.co_firstlineno
-    assert described.function == "way"
+    assert described.line == describe.__code__.co_firstlineno
+    assert described.function == "describe"

@@ -94,29 +94,28 @@ class Outer:
 
 KINDS = [
     *(int, type, list, types.ModuleType, torch.Tensor, nn.Parameter, nn.Linear, collections.OrderedDict),
-    *(Plain, Slotted, SlottedWithDict, Record, SlottedRecord, Colour, Level, Net, Tagged, Pair, Abstract, Shaped),
-    *(Box, Failure, Outer.Inner, type("Made", (Plain, list), {}), type(torch.ones(1, requires_grad=True).sum().grad_fn)),
+    *(Plain, Slotted, SlottedWithDict, Record, SlottedRecord, Colour, Level, Net, Tagged, Pair, Abstract),
+    *(Shaped, Box, Failure, Outer.Inner, type("Made", (Plain, list), {})),
+    type(torch.ones(1, requires_grad=True).sum().grad_fn),
 ]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__qualname__)
-def test_what_is_read_of_a_type_is_what_the_type_says(kind):
+def test_what_is_read_of_a_type_and_its_bases_is_what_the_type_says(kind):
     assert slots.mro(kind) == kind.__mro__
     assert slots.type_name(kind) == kind.__name__
     assert slots.qualified_name(kind) == kind.__qualname__
     assert slots.type_module(kind) == kind.__module__
     assert dict(slots.type_dict(kind)) == dict(vars(kind))
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__qualname__)
-def test_a_type_derives_from_its_bases_and_from_nothing_else(kind):
     for base in KINDS:
         assert slots.derives(kind, base) == (base in kind.__mro__)
     assert slots.derives(kind, object)
     assert slots.derives(kind, Failure, object)
 
 
-@pytest.mark.parametrize(("kind", "base"), [(list, collections.abc.Sequence), (Plain, collections.abc.Hashable)])
+@pytest.mark.parametrize(
+    ("kind", "base"), [(list, collections.abc.Sequence), (Plain, collections.abc.Hashable)]
+)
 def test_registered_classes_are_no_bases(kind, base):
     assert issubclass(kind, base)
     assert not slots.derives(kind, base)
@@ -174,9 +173,9 @@ def test_the_dict_of_an_object_is_its_own(thing):
     assert slots.instance_dict(thing) is thing.__dict__
 
 
-@pytest.mark.parametrize("thing", [Slotted(), SlottedRecord(), 1, (), [], object(), Pair(1), len], ids=repr)
-def test_an_object_without_a_dict_has_an_empty_one(thing):
-    assert slots.instance_dict(thing) == {}
+def test_an_object_without_a_dict_has_an_empty_one():
+    for thing in (Slotted(), SlottedRecord(), 1, (), [], object(), Pair(1), len):
+        assert slots.instance_dict(thing) == {}
 
 
 def test_the_namespace_of_a_class_is_not_taken_for_a_dict_of_an_object():
@@ -217,7 +216,16 @@ SPECIAL = [
     *("__getattribute__", "__hash__", "__eq__", "__repr__", "__str__", "__len__", "__bool__", "__iter__"),
     *("__sizeof__", "__dir__", "__instancecheck__", "__subclasscheck__", "__torch_function__", "__getitem__"),
 ]
-PROPERTIES = ["__class__", "__dict__", "__mro__", "__bases__", "__name__", "__qualname__", "__module__"]
+PROPERTIES = ["__class__", "__dict__", "__mro__", "__bases__", "__name__", "__module__"]
+
+
+def as_in(base: type, name: str, thing: object) -> object:
+    """An attribute as ``base`` gives it."""
+    for kind in base.__mro__:
+        if name in vars(kind):
+            found = vars(kind)[name]
+            return found.__get__(thing) if hasattr(found, "__get__") else found
+    raise AttributeError(name)
 
 
 def hostile(asked: Asked, base: type, *extra: str) -> type:
@@ -231,7 +239,7 @@ def hostile(asked: Asked, base: type, *extra: str) -> type:
         return run
 
     def attribute(name):
-        return property(lambda this: (asked.ask(name), object.__getattribute__(this, name))[1])
+        return property(lambda this: (asked.ask(name), as_in(base, name, this))[1])
 
     own = [name for name in SPECIAL if hasattr(base, name) and name != "__torch_function__"]
     body = {name: method(name) for name in own}
@@ -375,7 +383,8 @@ def test_what_is_read_of_a_tensor_is_what_the_tensor_says(tensor):
 
 def test_nothing_of_a_subclass_of_tensor_is_run():
     asked = Asked()
-    kind = hostile(asked, torch.Tensor, *("shape", "dtype", "device", "grad", "grad_fn", "requires_grad", "layout"))
+    names = ("shape", "dtype", "device", "grad", "grad_fn", "requires_grad", "layout")
+    kind = hostile(asked, torch.Tensor, *names)
     tensor = torch.ones(2, 3).as_subclass(kind)
     with asked.watch(), torch._C.DisableTorchFunctionSubclass():
         answers = {name: getattr(TensorSlots, name)(tensor) for name in TENSOR_READERS}

@@ -28,6 +28,8 @@ MOST_FINDINGS = 5
 OBJECT_BYTES = 400
 # The meter of Python's own allocator.
 PYTHON = "Python objects"
+# Python's allocator hands larger objects on to malloc.
+LARGEST_BLOCK = 512
 # What a library's own tables may gain in bytes per step before it is more than a note.
 LIBRARY_LEAST = 4096
 
@@ -103,7 +105,7 @@ def meter_of(suspect: Suspect, growth: Growth) -> str:
     """The meter that counts what piled up: small Python objects are in no malloc, but blocks of Python's own allocator."""
     if suspect.device == "shared memory":
         return suspect.device
-    small = "python" in suspect.hints and growth.rates.get(PYTHON, 0.0) >= 0.5 * suspect.count / growth.window
+    small = "python" in suspect.hints and suspect.bytes_per_step <= LARGEST_BLOCK * growth.rates.get(PYTHON, 0.0)
     return PYTHON if small and suspect.state == "held" else growth.meter
 
 

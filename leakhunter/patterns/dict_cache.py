@@ -23,7 +23,7 @@ def _tests_membership(growth: source.Statement) -> bool:
         if isinstance(node, source.ast.If) and node.lineno <= growth.line <= (node.end_lineno or node.lineno):
             for part in source.ast.walk(node.test):
                 if isinstance(part, source.ast.Compare) and isinstance(part.ops[0], source.ast.NotIn):
-                    return any(source._is(other, growth.target) for other in part.comparators)
+                    return any(source.refers_to(other, growth.target) for other in part.comparators)
     return False
 
 

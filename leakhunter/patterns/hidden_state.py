@@ -41,7 +41,7 @@ def _diff(case: Case) -> str:
     in_tuple = any(link.role == "tuple" for link in case.links[-2:])
     for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
-            if source._is(argument, case.target):
+            if source.refers_to(argument, case.target):
                 if in_tuple:
                     text = source.segment(file, argument)
                     edit = source.replace(argument, f"tuple(part.detach() for part in {text})")
