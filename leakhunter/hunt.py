@@ -29,7 +29,7 @@ from leakhunter.series import Recording, StepClock
 
 if TYPE_CHECKING:
     from leakhunter.heap.suspects import Suspect
-    from leakhunter.probe.census import Census
+    from leakhunter.probe.census import Census, Marks
     from leakhunter.probe.dispatch import Recorder
 
 WARMUP, BLOCK, PROBE = 8, 4, 8
@@ -101,7 +101,7 @@ class Probe:
     # collections of the youngest generation so far, and objects that count towards the next
     young: tuple[int, int] = (0, 0)
     # storages seen a little before the diagnosis, and the step of the diagnosis
-    aged: frozenset[int] | None = None
+    aged: Marks | None = None
     due: int = 0
 
 
@@ -291,8 +291,9 @@ class Hunt:
         from leakhunter.probe import census
 
         assert self._probe is not None
+        assert self._probe.census is not None
         with self._own_work():
-            self._probe.aged = census.visible_storages()
+            self._probe.aged = census.mark(self._probe.census.storages)
         self._probe.due = self.steps + OF_AGE
 
     def _over_budget(self, probe: Probe) -> bool:
@@ -391,9 +392,10 @@ class Hunt:
         # Read before the capture, whose own memory would be counted.
         rates = self._rates(probe, window)
         facts = self._facts(births, window) | {"gc comes in": _steps_to_collection(probe.young, window)}
+        aged = probe.aged.living() if probe.aged is not None else frozenset()
         with captured() as heap:
             diagnosis = Diagnosis(
-                heap, probe.census, births, probe.aged or frozenset(), clock, self.steps, probe.suspicion.since
+                heap, probe.census, births, aged, clock, self.steps, probe.suspicion.since
             )
             suspects = diagnosis.suspects()
             facts |= diagnosis.facts()
@@ -574,6 +576,8 @@ class Hunt:
         if probe is not None:
             if probe.recorder is not None:
                 probe.recorder.close()
+            if probe.aged is not None:
+                probe.aged.release()
             # Whoever still has the probe must not have its evidence.
             probe.recorder = probe.census = probe.aged = None
             _probing.release()

@@ -6,11 +6,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+CO_OPTIMIZED = 1
 
 _MRO = type.__dict__["__mro__"]
 _NAME = type.__dict__["__name__"]
@@ -18,6 +23,13 @@ _QUALIFIED_NAME = type.__dict__["__qualname__"]
 _MODULE = type.__dict__["__module__"]
 _DICT = type.__dict__["__dict__"]
 _MODULE_DICT = types.ModuleType.__dict__["__dict__"]
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """No torch function and no mode of the program sees what is asked of tensors here."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
 
 
 def mro(kind: type) -> tuple[type, ...]:
@@ -28,7 +40,8 @@ def mro(kind: type) -> tuple[type, ...]:
 
 def derives(kind: type, *bases: type) -> bool:
     """Whether a type is, or derives from, one of ``bases``."""
-    return not set(bases).isdisjoint(_MRO.__get__(kind))
+    # By id: a metaclass may have a hash or an equality of its own.
+    return not {id(base) for base in bases}.isdisjoint(map(id, _MRO.__get__(kind)))
 
 
 def is_a(thing: object, *bases: type) -> bool:
@@ -36,19 +49,28 @@ def is_a(thing: object, *bases: type) -> bool:
     return derives(type(thing), *bases)
 
 
+def is_exactly(thing: object, *kinds: type) -> bool:
+    """Whether the type of an object is one of ``kinds`` itself."""
+    kind = type(thing)
+    return any(kind is other for other in kinds)
+
+
 def type_name(kind: type) -> str:
     """The name of a type."""
-    return str(_NAME.__get__(kind))
+    return str.__str__(_NAME.__get__(kind))
 
 
 def qualified_name(kind: type) -> str:
     """The qualified name of a type."""
-    return str(_QUALIFIED_NAME.__get__(kind))
+    return str.__str__(_QUALIFIED_NAME.__get__(kind))
 
 
 def type_module(kind: type) -> str:
     """The name of the module of a type, empty when it has none."""
-    module = _MODULE.__get__(kind)
+    try:
+        module = _MODULE.__get__(kind)
+    except AttributeError:  # made by code that has no __name__
+        return ""
     return module if type(module) is str else ""
 
 
@@ -68,7 +90,7 @@ def instance_dict(thing: object) -> dict[str, Any]:
     """The attribute dict of an object, empty when it has none; a property called ``__dict__`` is not run."""
     for kind in mro(type(thing)):
         found = type_dict(kind).get("__dict__")
-        if type(found) is types.GetSetDescriptorType:
+        if is_exactly(found, types.GetSetDescriptorType, types.MemberDescriptorType):
             try:
                 namespace = found.__get__(thing)
             except (AttributeError, TypeError):
@@ -77,10 +99,37 @@ def instance_dict(thing: object) -> dict[str, Any]:
     return {}
 
 
+def local_variables(frame: types.FrameType, listed: int = 0) -> dict[str, Any]:
+    """The local variables of a function's frame, read without leaving a copy in it.
+
+    Until Python 3.12, ``f_locals`` is a dict that the frame keeps, so a later ``del x`` would free nothing: it is
+    emptied at once. The namespace of a module or class is no copy and belongs to the program.
+
+    Args:
+        frame: The frame.
+        listed: References that the caller itself has to every object that gc tracks.
+    """
+    if not frame.f_code.co_flags & CO_OPTIMIZED:
+        return {}
+    namespace = frame.f_locals
+    variables = dict(namespace)
+    # Two references are ours and the frame's, the third is getrefcount's: any more, and the program holds the dict.
+    if type(namespace) is dict and sys.getrefcount(namespace) <= 3 + (listed if gc.is_tracked(namespace) else 0):
+        namespace.clear()
+    return variables
+
+
+def stack(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """A frame and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 class TensorSlots:
     """The attributes of tensors as ``torch.Tensor`` itself gives them, whatever a subclass makes of them.
 
-    To be used under ``torch._C.DisableTorchFunctionSubclass()``.
+    To be used under ``unwatched()``.
     """
 
     requires_grad: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["requires_grad"].__get__)

@@ -19,7 +19,15 @@ from torch import nn
 
 from leakhunter.probe import census
 
-LOOKS = {"take": lambda: census.take(1), "visible_storages": census.visible_storages}
+
+def marked() -> frozenset[int]:
+    marks = census.mark()
+    found = marks.living()
+    marks.release()
+    return found
+
+
+LOOKS = {"take": lambda: census.take(1), "mark": marked}
 
 
 def address(tensor: torch.Tensor) -> int:
@@ -49,7 +57,7 @@ TENSORS = {
 }
 
 
-@pytest.mark.parametrize("look", [lambda: census.take(1).storages, census.visible_storages])
+@pytest.mark.parametrize("look", [lambda: census.take(1).storages, marked])
 def test_the_storage_of_every_tensor_object_is_seen(look):
     kept = {name: make() for name, make in TENSORS.items()}
     with torch._C.DisableTorchFunctionSubclass():
@@ -91,17 +99,27 @@ def test_tensors_inside_a_transform_are_no_obstacle():
     assert address(kept) in seen[0]
 
 
-def test_a_storage_that_outlives_two_looks_is_told_from_younger_and_dead_ones():
+def test_a_mark_tells_those_that_live_on_from_the_dead_and_the_younger():
     old, dead = torch.ones(3), torch.ones(3)
     of_old, of_dead = address(old), address(dead)
-    first = census.visible_storages()
-    young = torch.ones(3)
-    of_young = address(young)
+    marks = census.mark()
+    assert {of_old, of_dead} <= marks.living()
     del dead
-    second = census.visible_storages()
-    assert of_old in first & second
-    assert of_dead in first
-    assert of_young in second - first or of_young == of_dead
+    young = [torch.ones(3) for _ in range(100)]
+    assert of_old in marks.living()
+    # No younger storage has been given the address of the dead one.
+    assert of_dead not in marks.living()
+    assert marks.living().isdisjoint(address(tensor) for tensor in young)
+    marks.release()
+    assert not marks.living()
+
+
+def test_known_storages_are_not_marked():
+    first, second = torch.ones(3), torch.ones(3)
+    marks = census.mark(frozenset([address(first)]))
+    assert address(second) in marks.living()
+    assert address(first) not in marks.living()
+    marks.release()
 
 
 def found(container: object, counted: census.Census) -> tuple[int, tuple[int, int]] | None:
@@ -208,17 +226,29 @@ def test_a_look_keeps_nothing_alive(look):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_gc_is_off_and_threads_wait_meanwhile(look, monkeypatch):
+def test_gc_is_off_meanwhile(look, monkeypatch):
     seen, types_of = [], census.types_of
 
     def look_around(*arguments):
-        seen.append((gc.isenabled(), sys.getswitchinterval()))
+        seen.append(gc.isenabled())
         return types_of(*arguments)
 
     monkeypatch.setattr(census, "types_of", look_around)
     with unusual(enabled=True, frozen=False):
         LOOKS[look]()
-    assert seen == [(False, 1.0)]
+    assert seen == [False]
+
+
+def test_threads_wait_while_items_are_counted(monkeypatch):
+    seen, ends = set(), census.ends
+
+    def look_around(*arguments):
+        seen.add(sys.getswitchinterval())
+        return ends(*arguments)
+
+    monkeypatch.setattr(census, "ends", look_around)
+    census.take(1)
+    assert seen == {1.0}
 
 
 def test_the_switch_interval_does_not_drift():
@@ -227,7 +257,7 @@ def test_the_switch_interval_does_not_drift():
     try:
         chosen = sys.getswitchinterval()
         for _ in range(5):
-            with census.undisturbed():
+            with census.uninterrupted():
                 pass
         assert sys.getswitchinterval() == chosen
     finally:
@@ -269,8 +299,8 @@ def unusual(enabled: bool, frozen: bool):
     [
         ("take", True, False),
         ("take", False, True),
-        ("visible_storages", True, True),
-        ("visible_storages", False, False),
+        ("mark", True, True),
+        ("mark", False, False),
     ],
 )
 def test_the_settings_of_the_interpreter_are_as_before(look, enabled, frozen):
@@ -282,7 +312,7 @@ def test_the_settings_of_the_interpreter_are_as_before(look, enabled, frozen):
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("tracked_objects", MemoryError), ("types_of", RuntimeError), ("_storages", KeyboardInterrupt)],
+    [("tracked_objects", MemoryError), ("types_of", RuntimeError), ("_tensors", KeyboardInterrupt)],
 )
 @pytest.mark.parametrize("look", LOOKS)
 def test_the_settings_are_as_before_also_after_an_error(look, name, error, monkeypatch):
@@ -311,11 +341,11 @@ def test_an_error_keeps_no_object_of_the_user(monkeypatch):
     assert reference() is None
 
 
-def test_undisturbed_can_be_entered_again():
+def test_uncollected_can_be_entered_again():
     with unusual(enabled=True, frozen=False):
         before = state()
-        with census.undisturbed():
-            with census.undisturbed():
+        with census.uncollected():
+            with census.uncollected():
                 assert not gc.isenabled()
             assert not gc.isenabled()
         assert state() == before
@@ -398,7 +428,7 @@ def test_methods_of_containers_are_not_run(base):
         ("take", "__eq__"),
         ("take", "__getattribute__"),
         ("take", "__instancecheck__"),
-        ("visible_storages", "__hash__"),
+        ("mark", "__hash__"),
     ],
 )
 def test_methods_of_metaclasses_are_not_run(look, name):
@@ -448,7 +478,7 @@ def test_frozen_objects_are_seen_again(monkeypatch):
         containers[id(kept)], storages[address(kept[0])] = place.__name__, place.__name__
         del kept
     with unusual(enabled=True, frozen=True):
-        counted, visible = census.take(1), census.visible_storages()
+        counted, visible = census.take(1), marked()
     assert [name for place, name in containers.items() if place not in counted.container_ids] == []
     assert [name for place, name in storages.items() if place not in counted.storages & visible] == []
 

@@ -496,7 +496,8 @@ def test_a_tensor_that_a_variable_leads_to_is_held_whatever_cycles_it_is_in(make
     assert kept.found[make].states == ["held"] * COPIES
 
 
-@named(CYCLES)
+# Checkpoints also keep the state of the random number generators.
+@named([make for make in CYCLES if make is not checkpoint_without_reentry_over_its_output])
 def test_bytes_of_a_cycle_are_those_of_its_tensors(make, dropped):
     wanted = CYCLES[make] * BYTES
     assert wanted <= dropped.found[make].each < wanted + SCALARS

@@ -142,7 +142,7 @@ PHASES = {
     "recording an operator": (dispatch.Recorder, "_record"),
     "a quiet point of the recorder": (dispatch.Recorder, "quiet_point"),
     "the census": (census, "take"),
-    "ageing": (census, "visible_storages"),
+    "ageing": (census, "mark"),
     "the capture": (graph, "_snapshot"),
     "the diagnosis": (suspects.Diagnosis, "suspects"),
     "the conclusion": (conclude, "conclude"),

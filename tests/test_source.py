@@ -68,11 +68,18 @@ TOKEN = re.compile(
     r"\.(?P<attribute>\w+)|\['(?P<key>\w+)'\]|\[(?P<field>\d+)\]|(?P<index>\[\*\])|(?P<any>\{\*\})|<(?P<closure>\w+)>"
     r"|(?P<local>\w+)"
 )
-OWNERS = {"attribute": "instance", "key": "dict", "field": "tuple", "index": "list", "any": "dict", "closure": "function"}
+OWNERS = {
+    "attribute": "instance",
+    "key": "dict",
+    "field": "tuple",
+    "index": "list",
+    "any": "dict",
+    "closure": "function",
+}
 
 
 def links(file: str, path: str, line: int, function: str = "train") -> tuple[Link, ...]:
-    """Objects on a path written as ``trainer.hist[*][1]``; ``{*}`` is any key and ``<x>`` a variable closed over."""
+    """Objects on a path such as ``trainer.hist[*][1]``; ``{*}`` any key, ``<x>`` a closed-over variable."""
     tokens = [(match.lastgroup, match.group(match.lastgroup)) for match in TOKEN.finditer(path)]
     roles = [OWNERS[kind] for kind, _ in tokens[1:]] + ["tensor"]
     found = [Link("root", "", "frame", "frame", "", file, line, function)]
@@ -102,9 +109,18 @@ def case_of(file: str, path: str, numel: int = 1, line: int | None = None):
     sample = Sample("Tensor", "float32 ()", numel, True, 4 * numel, 4 * numel)
     graph = Graph(110, 22, 1, 22, 5632, ("AddBackward0", "SumBackward0"))
     suspect = Suspect(
-        "held", route, 22, 1024, 256.0, 22, 5632, container=container, grew=8 if container >= 0 else 0, graph=graph,
+        "held",
+        route,
+        22,
+        1024,
+        256.0,
+        22,
+        5632,
+        container=container,
+        grew=8 if container >= 0 else 0,
+        graph=graph,
         sample=sample,
-    )  # fmt: skip
+    )
     return open_case(suspect, {"window": 8, "gc enabled": True})
 
 
@@ -196,7 +212,7 @@ def graphs_pile_up(text: str) -> bool:
     return graph_size(namespace["train"](6)) > graph_size(namespace["train"](3))
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------
 # what a statement does to its target
 
 KINDS = [
@@ -256,7 +272,18 @@ KINDS = [
     ("for a in x.popleft(): pass", "empty"),
     ("with x.pop(): pass", "empty"),
 ]
-NEUTRAL = ["y += x", "y = x + 1", "print(x)", "y.append(x)", "x", "x.y = 1", "x.total += 1", "del x", "y[x] = 1", "xx += 1"]
+NEUTRAL = [
+    "y += x",
+    "y = x + 1",
+    "print(x)",
+    "y.append(x)",
+    "x",
+    "x.y = 1",
+    "x.total += 1",
+    "del x",
+    "y[x] = 1",
+    "xx += 1",
+]
 
 
 def inside(statement: str) -> str:
@@ -317,7 +344,12 @@ def test_a_variable_an_attribute_and_a_key_of_one_name_are_not_confused(write, o
 
 @pytest.mark.parametrize(
     ("target", "line"),
-    [(Target("key", "'0'"), 1), (Target("key", "0"), 2), (Target("key", "b'0'"), 3), (Target("key", "None"), 4)],
+    [
+        (Target("key", "'0'"), 1),
+        (Target("key", "0"), 2),
+        (Target("key", "b'0'"), 3),
+        (Target("key", "None"), 4),
+    ],
 )
 def test_constant_keys_are_told_apart_by_their_type(write, target, line):
     file = write("d['0'] += v\nd[0] += v\nd[b'0'] += v\nd[None] += v\n")
@@ -332,7 +364,7 @@ def test_reading_a_dict_does_not_count_as_emptying_it(write, call):
     assert not [statement for statement in source.statements(file, NAME) if statement.kind == "empty"]
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------
 # where a statement stands
 
 PLACES = {
@@ -353,7 +385,7 @@ PLACES = {
     "nested function": "def f():\n    def g():\n        {}",
     "decorated function": "@d\ndef f():\n    {}",
     "method": "class C:\n    def f(self):\n        {}",
-    "async method": "class C:\n    async def f(self):\n        async with a:\n            async for b in c:\n                {}",
+    "async method": "class C:\n    async def f(self):\n        async with a:\n            {}",
     "class body": "class C:\n    {}",
     "class in a function": "def f():\n    class C:\n        def g(self):\n            {}",
     "on the line of its head": "for a in b: {}",
@@ -398,7 +430,18 @@ def test_a_statement_knows_its_function_and_class(write, place, function, owner)
     assert found.frame.function == (function or "<module>")
 
 
-TWO = "import a\ndef train():\n    x += 1\n@d\n@e\ndef test():\n    x += 2\n    def inner():\n        nonlocal x\n        x += 3\n"
+TWO = """\
+import a
+def train():
+    x += 1
+@d
+@e
+def test():
+    x += 2
+    def inner():
+        nonlocal x
+        x += 3
+"""
 
 
 @pytest.mark.parametrize(("first_line", "lines"), [(2, [3]), (4, [7, 10]), (8, [10]), (99, [])])
@@ -421,10 +464,15 @@ def test_a_variable_of_the_module_itself_is_found_at_module_level(write):
 def test_statements_of_one_line_and_of_several_come_in_order(write):
     file = write("x = []; x.append(1); x.clear()\nx.append(\n    2,\n)\n")
     found = list(source.statements(file, NAME))
-    assert [(s.kind, s.line, s.end_line) for s in found] == [("empty", 1, 1), ("add", 1, 1), ("empty", 1, 1), ("add", 2, 4)]
+    assert [(s.kind, s.line, s.end_line) for s in found] == [
+        ("empty", 1, 1),
+        ("add", 1, 1),
+        ("empty", 1, 1),
+        ("add", 2, 4),
+    ]
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------
 # the fix, applied and run
 
 SUM = [
@@ -438,7 +486,12 @@ SUM = [
     ("total", "total = 0.0", "total += -loss", "total += (-loss).item()"),
     ("total", "total = 0.0", "total += loss ** 2", "total += (loss ** 2).item()"),
     ("total", "total = 0.0", "total += (loss ** 2)", "total += (loss ** 2).item()"),
-    ("total", "total = 0.0", "total += (loss @ loss if n < 4 else loss)", "total += (loss @ loss if n < 4 else loss).item()"),
+    (
+        "total",
+        "total = 0.0",
+        "total += (loss @ loss if n < 4 else loss)",
+        "total += (loss @ loss if n < 4 else loss).item()",
+    ),
     ("total", "total = 0.0", "total += loss + 1.0", "total += loss.item() + 1.0"),
     ("total", "total = 0.0", "total += loss + out.mean()", "total += loss.item() + out.mean().item()"),
     ("total", "total = 0.0", "total += 0.5 * loss", "total += 0.5 * loss.item()"),
@@ -447,18 +500,38 @@ SUM = [
     ("total", "total = 0.0", "total += out.pow(2).mean()", "total += out.pow(2).mean().item()"),
     ("total", "total = 0.0", "total += out[0]", "total += out[0].item()"),
     ("total", "total = 0.0", "a = 1; total += loss; b = 2", "a = 1; total += loss.item(); b = 2"),
-    ("total", "total = 0.0", "with torch.enable_grad(): total += loss", "with torch.enable_grad(): total += loss.item()"),
+    (
+        "total",
+        "total = 0.0",
+        "with torch.enable_grad(): total += loss",
+        "with torch.enable_grad(): total += loss.item()",
+    ),
     ("total", "total = 0.0", "if True:\n    total += loss", "if True:\n    total += loss.item()"),
-    ("total", "total = 0.0", "match n:\n    case 4:\n        total += loss", "match n:\n    case 4:\n        total += loss.item()"),
+    (
+        "total",
+        "total = 0.0",
+        "match n:\n    case 4:\n        total += loss",
+        "match n:\n    case 4:\n        total += loss.item()",
+    ),
     ("total", "total = 0.0", "total += loss  # ünïcödé", "total += loss.item()  # ünïcödé"),
     ("total", "total = 0.0", "s = 'äöü€😀'; total += loss", "s = 'äöü€😀'; total += loss.item()"),
     ("größe", "größe = 0.0", "größe += loss", "größe += loss.item()"),
     ("trainer.total", "", "trainer.total += loss", "trainer.total += loss.item()"),
-    ("trainer.total", "", "trainer.total = trainer.total + loss", "trainer.total = trainer.total + loss.item()"),
-    ("trainer.log.loss", "trainer.log.loss = 0.0", "trainer.log.loss += loss", "trainer.log.loss += loss.item()"),
+    (
+        "trainer.total",
+        "",
+        "trainer.total = trainer.total + loss",
+        "trainer.total = trainer.total + loss.item()",
+    ),
+    (
+        "trainer.log.loss",
+        "trainer.log.loss = 0.0",
+        "trainer.log.loss += loss",
+        "trainer.log.loss += loss.item()",
+    ),
     ("stats['loss']", "stats = {'loss': 0.0}", 'stats["loss"] += loss', 'stats["loss"] += loss.item()'),
     ("trainer.stats['loss']", "", "trainer.stats['loss'] += loss", "trainer.stats['loss'] += loss.item()"),
-]  # fmt: skip
+]
 STORE = [
     ("hist[*]", "hist = []", "hist.append(loss)", "hist.append(loss.item())"),
     ("hist[*]", "hist = []", "hist.append( loss , )", "hist.append( loss.item() , )"),
@@ -475,41 +548,110 @@ STORE = [
     ("hist[*]", "hist = set()", "hist.add(loss)", "hist.add(loss.item())"),
     ("hist.queue[*]", "hist = queue.Queue()", "hist.put(loss)", "hist.put(loss.item())"),
     ("hist[*]", "hist = []", "é = '∂'; hist.append(loss); ñ = 1", "é = '∂'; hist.append(loss.item()); ñ = 1"),
-    ("hist[*]", "hist = []", "try:\n    hist.append(loss)\nfinally:\n    pass", "try:\n    hist.append(loss.item())\nfinally:\n    pass"),
+    (
+        "hist[*]",
+        "hist = []",
+        "try:\n    hist.append(loss)\nfinally:\n    pass",
+        "try:\n    hist.append(loss.item())\nfinally:\n    pass",
+    ),
     ("trainer.hist[*]", "", "trainer.hist.append(loss)", "trainer.hist.append(loss.item())"),
     ("trainer.log.loss[*]", "", "trainer.log.loss.append(loss)", "trainer.log.loss.append(loss.item())"),
-    ("stats['loss'][*]", "stats = {'loss': []}", "stats['loss'].append(loss)", "stats['loss'].append(loss.item())"),
+    (
+        "stats['loss'][*]",
+        "stats = {'loss': []}",
+        "stats['loss'].append(loss)",
+        "stats['loss'].append(loss.item())",
+    ),
     ("d{*}", "d = {}", "d[step] = loss", "d[step] = loss.item()"),
     ("d{*}", "d = {}", "d.setdefault(step, loss)", "d.setdefault(step, loss.item())"),
     ("d{*}", "d = {}", "d.update({step: loss})", "d.update({step: loss.item()})"),
-    ("d{*}[*]", "d = {}", "d.setdefault(step, []).append(loss)", "d.setdefault(step, []).append(loss.item())"),
-    ("d['loss'][*]", "d = {}", "d.setdefault('loss', []).append(loss)", "d.setdefault('loss', []).append(loss.item())"),
-    ("hist[*]['loss']", "hist = []", "hist.append({'n': n, 'loss': loss})", "hist.append({'n': n, 'loss': loss.item()})"),
+    (
+        "d{*}[*]",
+        "d = {}",
+        "d.setdefault(step, []).append(loss)",
+        "d.setdefault(step, []).append(loss.item())",
+    ),
+    (
+        "d['loss'][*]",
+        "d = {}",
+        "d.setdefault('loss', []).append(loss)",
+        "d.setdefault('loss', []).append(loss.item())",
+    ),
+    (
+        "hist[*]['loss']",
+        "hist = []",
+        "hist.append({'n': n, 'loss': loss})",
+        "hist.append({'n': n, 'loss': loss.item()})",
+    ),
     ("hist[*][1]", "hist = []", "hist.append((step, loss))", "hist.append((step, loss.item()))"),
-    ("hist[*][1]", "hist = []", "hist.append((len(x), loss * 2))", "hist.append((len(x), (loss * 2).item()))"),
-]  # fmt: skip
+    (
+        "hist[*][1]",
+        "hist = []",
+        "hist.append((len(x), loss * 2))",
+        "hist.append((len(x), (loss * 2).item()))",
+    ),
+]
 STORE_VECTOR = [
     ("hist[*]", "hist = []", "hist.append(out)", "hist.append(out.detach())"),
     ("hist[*]", "hist = []", "hist.append(out * 2)", "hist.append((out * 2).detach())"),
     ("d{*}", "d = {}", "d[step] = out", "d[step] = out.detach()"),
-    ("hist[*]['out']", "hist = []", "hist.append({'out': out, 'loss': n})", "hist.append({'out': out.detach(), 'loss': n})"),
-    ("trainer.total", "", "trainer.total = 0.9 * trainer.total + out", "trainer.total = 0.9 * trainer.total + out.detach()"),
+    (
+        "hist[*]['out']",
+        "hist = []",
+        "hist.append({'out': out, 'loss': n})",
+        "hist.append({'out': out.detach(), 'loss': n})",
+    ),
+    (
+        "trainer.total",
+        "",
+        "trainer.total = 0.9 * trainer.total + out",
+        "trainer.total = 0.9 * trainer.total + out.detach()",
+    ),
     ("trainer.total", "", "trainer.total += out * 0.1", "trainer.total += out.detach() * 0.1"),
     ("state", "state = torch.zeros(4)", "state = cell(out, state)", "state = cell(out, state.detach())"),
-    ("state", "state = torch.zeros(4)", "state = cell(out, state=state)", "state = cell(out, state=state.detach())"),
-    ("state", "state = torch.zeros(4)", "y, state = pair(out, state, 0.0)", "y, state = pair(out, state.detach(), 0.0)"),
-    ("trainer.state", "", "trainer.state = cell(out, trainer.state)", "trainer.state = cell(out, trainer.state.detach())"),
-    ("buf", "buf = torch.zeros(4)", "buf = torch.cat([buf, out])[-4:]", "buf = torch.cat([buf, out])[-4:].detach()"),
-    ("buf", "buf = torch.zeros(4)", "buf = torch.cat([buf, out])\nbuf = buf[-4:]", "buf = torch.cat([buf, out])\nbuf = buf[-4:].detach()"),
+    (
+        "state",
+        "state = torch.zeros(4)",
+        "state = cell(out, state=state)",
+        "state = cell(out, state=state.detach())",
+    ),
+    (
+        "state",
+        "state = torch.zeros(4)",
+        "y, state = pair(out, 0.0, state)",
+        "y, state = pair(out, 0.0, state.detach())",
+    ),
+    (
+        "trainer.state",
+        "",
+        "trainer.state = cell(out, trainer.state)",
+        "trainer.state = cell(out, trainer.state.detach())",
+    ),
+    (
+        "buf",
+        "buf = torch.zeros(4)",
+        "buf = torch.cat([buf, out])[-4:]",
+        "buf = torch.cat([buf, out])[-4:].detach()",
+    ),
+    (
+        "buf",
+        "buf = torch.zeros(4)",
+        "buf = torch.cat([buf, out])\nbuf = buf[-4:]",
+        "buf = torch.cat([buf, out])\nbuf = buf[-4:].detach()",
+    ),
     ("buf", "buf = torch.zeros(4)", "buf = buf[:2].repeat(2)", "buf = buf[:2].repeat(2).detach()"),
-]  # fmt: skip
+]
 FORMS = [(*form, 1) for form in SUM + STORE] + [(*form, 4) for form in STORE_VECTOR]
 
 
 @pytest.mark.parametrize(
-    ("path", "setup", "statement", "expected", "numel"), FORMS, ids=[f"{form[0]}: {form[2]}" for form in FORMS]
+    ("path", "setup", "statement", "expected", "numel"),
+    FORMS,
+    ids=[f"{form[0]}: {form[2]}" for form in FORMS],
 )
-def test_the_diff_changes_the_statement_alone_and_ends_the_growth(write, path, setup, statement, expected, numel):
+def test_the_diff_changes_the_statement_alone_and_ends_the_growth(
+    write, path, setup, statement, expected, numel
+):
     text = program(path, setup, statement)
     if path != "buf" or "repeat" not in statement:
         assert graphs_pile_up(text)
@@ -578,7 +720,9 @@ RISKY = [
 ]
 
 
-@pytest.mark.parametrize(("path", "setup", "statement", "numel"), RISKY, ids=[f"{form[0]}: {form[2]}" for form in RISKY])
+@pytest.mark.parametrize(
+    ("path", "setup", "statement", "numel"), RISKY, ids=[f"{form[0]}: {form[2]}" for form in RISKY]
+)
 def test_a_diff_that_is_given_always_ends_the_growth(write, path, setup, statement, numel):
     text = program(path, setup, statement)
     assert graphs_pile_up(text)
@@ -598,14 +742,16 @@ METHODS = [
     ("trainer.log.loss[*]", "self.log.loss.append(loss)", 1),
     ("trainer.stats['loss']", "self.stats['loss'] += loss", 1),
     ("trainer.state", "self.state = cell(out, self.state)", 4),
-    ("trainer.state", "y, self.state = pair(out, self.state, 0.0)", 4),
+    ("trainer.state", "y, self.state = pair(out, 0.0, self.state)", 4),
     ("trainer.state", "state = cell(out, self.state)\nself.state = state", 4),
     ("trainer.state", "state = cell(out, self.state)\ny, self.state = 0, state", 4),
 ]
 
 
 @pytest.mark.parametrize(("path", "statement", "numel"), METHODS, ids=[form[1] for form in METHODS])
-def test_the_diff_of_a_statement_in_a_method_is_written_in_the_words_of_the_method(write, path, statement, numel):
+def test_the_diff_of_a_statement_in_a_method_is_written_in_the_words_of_the_method(
+    write, path, statement, numel
+):
     text = program(path, "", "trainer.update(x, out, loss)", statement)
     assert graphs_pile_up(text)
     fix = fix_of(write(text), path, numel)
@@ -628,7 +774,12 @@ MULTILINE = [
     ("hist[*]", "hist = []", "hist.append(\n    loss\n)", 1),
     ("hist[*]", "hist = []", "hist.append(\n    loss  # ünï\n    * 2,\n)", 1),
     ("hist[*]", "hist = []", "hist.append(torch.mean(\n    out,\n))", 1),
-    ("hist[*]['loss']", "hist = []", "hist.append({\n    'n': n,\n    'loss': torch.mean(\n        out,\n    ),\n})", 1),
+    (
+        "hist[*]['loss']",
+        "hist = []",
+        "hist.append({\n    'n': n,\n    'loss': torch.mean(\n        out,\n    ),\n})",
+        1,
+    ),
     ("hist[*]", "hist = []", "hist.extend([\n    torch.mean(\n    out), loss, torch.mean(\n    out)\n])", 1),
     ("d{*}", "d = {}", "d[\n    step\n] = torch.mean(\n    out\n)", 1),
     ("buf", "buf = torch.zeros(4)", "buf = torch.cat(\n    [buf, out]\n)[-4:]", 4),
@@ -659,12 +810,17 @@ def test_lines_that_do_not_change_are_not_in_the_diff(write):
 
 
 def test_another_statement_of_the_same_name_in_another_function_is_left_alone(write):
-    text = program("total", "total = 0.0", "total += loss") + "\n\ndef other(loss):\n    total = 0\n    total += loss\n"
+    text = (
+        program("total", "total = 0.0", "total += loss")
+        + "\n\ndef other(loss):\n    total = 0\n    total += loss\n"
+    )
     after = patched(text, fix_of(write(text), "total").diff)
-    assert after == text.replace("        total += loss\n    return", "        total += loss.item()\n    return")
+    assert after == text.replace(
+        "        total += loss\n    return", "        total += loss.item()\n    return"
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------
 # how the text is laid out
 
 LAYOUT = "def train(loss, hist=None):\n    for _ in range(3):\n        hist.append(loss)\n    return hist\n"
@@ -686,7 +842,9 @@ LAYOUTS = {
 def test_the_diff_fits_the_text_however_it_is_laid_out(write, layout):
     text = LAYOUTS[layout]
     fix = fix_of(write(text), "hist[*]")
-    minus, plus = [line for line in fix.diff.split("\n") if line[:1] in "+-" and line[:3] not in ("+++", "---") and line]
+    minus, plus = [
+        line for line in fix.diff.split("\n") if line[:1] in "+-" and line[:3] not in ("+++", "---") and line
+    ]
     assert plus[1:].strip() == minus[1:].strip().replace("loss", "loss.item()")
     assert minus[1:] in text
     assert re.search(r"^@@ -\d+ \+\d+ @@$", fix.diff, re.MULTILINE)
@@ -712,7 +870,7 @@ def test_any_text_before_the_expression_leaves_the_edit_in_its_place(prefix):
     assert f"+    {statement.replace('hist.append(loss)', 'hist.append(loss.item())')}\n" in fix.diff
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------
 # sources that cannot be read, or are no files
 
 UNREADABLE = {
@@ -760,7 +918,9 @@ def test_without_a_source_the_fix_is_a_sentence(write, tmp_path, kind):
     assert not fix.diff
 
 
-@pytest.mark.parametrize("file", ["<string>", "<stdin>", "<frozen importlib._bootstrap>", "", "/", "<no such cell>"])
+@pytest.mark.parametrize(
+    "file", ["<string>", "<stdin>", "<frozen importlib._bootstrap>", "", "/", "<no such cell>"]
+)
 def test_code_without_a_source_gives_nothing(file):
     assert not any(asked(file))
 
@@ -778,13 +938,15 @@ def test_a_source_that_changed_on_disk_raises_nothing(write, new, cached):
     write(new)
     fix = fix_of(file, "hist[*]")
     assert fix.text
-    assert ("hist.append(loss.item())" in fix.diff) == (cached or "append(loss)" in new) or new.startswith(("}", LAYOUT[:9]))
+    assert ("hist.append(loss.item())" in fix.diff) == (cached or "append(loss)" in new) or new.startswith(
+        ("}", LAYOUT[:9])
+    )
 
 
 CELL = ["import torch\n", "hist = []\n", "for _ in range(3):\n", "    hist.append(loss)\n"]
 
 
-@pytest.fixture(params=["<ipython-input-7-0a1b2c3d>", "/tmp_of_kernel/ipykernel_42/123456.py"])
+@pytest.fixture(params=["<ipython-input-7-0a1b2c3d>", "/nowhere/ipykernel_42/123456.py"])
 def cell(request):
     """A notebook cell: text that only linecache knows."""
     linecache.cache[request.param] = (sum(map(len, CELL)), None, list(CELL), request.param)
@@ -816,7 +978,7 @@ def test_the_source_of_a_lazy_linecache_entry_is_read():
         linecache.cache.pop(name, None)
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------
 # call stacks
 
 CALLS = """\
@@ -938,17 +1100,25 @@ def test_a_frame_that_fills_nothing_has_no_such_call(write, statement):
     assert source.growing_call_at(Frame(write(f"def train():\n    {statement}\n"), 2, "train")) is None
 
 
-# ----------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------
 # the smaller questions
 
 
 @pytest.mark.parametrize(
     ("statement", "carried"),
     [
-        ("x = f(x)", True), ("x += 1", True), ("x = torch.cat([x, y])", True), ("x = x[:5]", True), ("y, x = f(x)", True),
-        ("x = f(y)", False), ("x.append(y)", False), ("y = f(x)", False), ("x[0] = x[1]", False), ("x = None", False),
+        ("x = f(x)", True),
+        ("x += 1", True),
+        ("x = torch.cat([x, y])", True),
+        ("x = x[:5]", True),
+        ("y, x = f(x)", True),
+        ("x = f(y)", False),
+        ("x.append(y)", False),
+        ("y = f(x)", False),
+        ("x[0] = x[1]", False),
+        ("x = None", False),
     ],
-)  # fmt: skip
+)
 def test_a_variable_is_carried_from_step_to_step_when_it_is_computed_from_itself(write, statement, carried):
     file = write(f"def train():\n    for y in z:\n        {statement}\n\ndef other():\n    x = f(x)\n")
     assert source.is_loop_carried(file, 1, "x") is carried
@@ -978,7 +1148,8 @@ def test_classes_and_functions_are_found_by_their_qualified_name(write):
 
 
 WITHS = (
-    "with torch.autocast('cpu'):\n    with open(p) as f, torch.amp.autocast('cuda'):\n        a = 1\n    b = 1\nc = 1\n"
+    "with torch.autocast('cpu'):\n    with open(p) as f, torch.amp.autocast('cuda'):\n        a = 1\n"
+    "    b = 1\nc = 1\n"
     "async def f():\n    async with autocast():\n        d = 1\nwith manager:\n    e = 1\n"
 )
 
@@ -999,7 +1170,12 @@ def test_lines_of_constructors_are_those_of_init_alone(write):
 
 def test_calls_are_found_by_the_last_part_of_their_name(write):
     file = write("f(1)\na.f(2)\na.b.f(f(3))\nf\ng(4)\na[0](5)\n")
-    assert sorted(ast.unparse(call) for call in source.calls(file, "f")) == ["a.b.f(f(3))", "a.f(2)", "f(1)", "f(3)"]
+    assert sorted(ast.unparse(call) for call in source.calls(file, "f")) == [
+        "a.b.f(f(3))",
+        "a.f(2)",
+        "f(1)",
+        "f(3)",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -1037,7 +1213,9 @@ def test_a_method_is_called_on_the_whole_expression(write, expression, called):
 def test_a_call_with_its_one_argument_keeps_its_parentheses(write):
     file = write("f(a + b)\nreturn_(a + b)\n")
     nodes = [statement.value.args[0] for statement in source.parse(file).body]
-    after = patched("f(a + b)\nreturn_(a + b)\n", source.diff(file, [source.called_on(file, n, "item") for n in nodes]))
+    after = patched(
+        "f(a + b)\nreturn_(a + b)\n", source.diff(file, [source.called_on(file, n, "item") for n in nodes])
+    )
     assert after == "f((a + b).item())\nreturn_((a + b).item())\n"
 
 

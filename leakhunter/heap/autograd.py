@@ -6,6 +6,7 @@ recompute the forward; ``_raw_saved_*.data`` hands out the packed object as it l
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from typing import Any
@@ -24,7 +25,7 @@ UNDATED = 2**63
 
 def expand(heap: Heap) -> None:
     """Add autograd nodes, the tensors they saved, and storages to a capture."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with slots.unwatched():
         walk = _Walk(heap)
         for node in heap.tracked_nodes(torch.Tensor):
             walk.tensor(node, heap.objects[node])
@@ -34,11 +35,11 @@ def expand(heap: Heap) -> None:
         for node in heap.tracked_nodes(torch.UntypedStorage):
             walk.storage_object(node, heap.objects[node])
     if walk.truncated:
-        heap.remarks.append(
+        heap.remark(
             f"the autograd graph is larger than {MOST_NODES:,} nodes; the rest was not looked at"
         )
     if not walk.sees_saved:
-        heap.remarks.append(
+        heap.remark(
             "this PyTorch does not show what autograd nodes saved; bytes held by graphs are unknown"
         )
 
@@ -61,8 +62,8 @@ class _Walk:
             return
         self._tensors.add(node)
         heap = self.heap
+        self._storages(node, tensor)
         try:
-            self._storages(node, tensor)
             if TensorSlots.requires_grad(tensor):
                 grad_fn = TensorSlots.grad_fn(tensor)
                 if grad_fn is not None:
@@ -72,7 +73,7 @@ class _Walk:
             self._cpp_tensor(node, TensorSlots.base(tensor), "._base")
         except (RuntimeError, NotImplementedError, AttributeError, TypeError):
             # Exotic tensors (functorch wrappers, views changed in place, subclasses) refuse some of these questions.
-            heap.remarks.append(f"a {slots.type_name(type(tensor))} could not be read in full")
+            heap.remark(f"a {slots.type_name(type(tensor))} could not be read in full")
 
     def found(self, node: int) -> None:
         """An autograd node that has a Python object."""
@@ -93,7 +94,8 @@ class _Walk:
     def storage_object(self, node: int, storage: torch.UntypedStorage) -> None:
         """A Python object for a storage: the storage itself keeps it, so that it starts no path."""
         if type(storage) is torch.UntypedStorage:
-            self._link_storage(node, storage)
+            with contextlib.suppress(RuntimeError, NotImplementedError):
+                self._link_storage(node, storage)
             self.heap.explain(node)
 
     def _visit(self, node: int) -> None:
@@ -136,6 +138,7 @@ class _Walk:
             if found >= 0:
                 self.heap.link(node, found, "unpack hook")
                 self.heap.explain(found)
+                self.heap.unpack_hooks[found] = self.heap.unpack_hooks.get(found, 0) + 1
             if slots.is_a(packed, torch.Tensor):
                 # A pack hook's result is held as a Python object, not as a tensor.
                 self._python_object(node, packed, label)
@@ -179,19 +182,23 @@ class _Walk:
             self.heap.explain(node)
 
     def _storages(self, node: int, tensor: torch.Tensor) -> None:
+        """Link a tensor to its storages; a wrapper subclass has none, and its inner tensors are attributes."""
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            for part in self._parts(tensor):
+                self._link_storage(node, TensorSlots.storage(part))
+
+    def _parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The strided tensors of which a tensor of any layout is made."""
         layout = TensorSlots.layout(tensor)
         if layout is torch.strided:
-            parts = [tensor]
-        elif layout is torch.sparse_coo:
-            parts = [tensor._indices(), tensor._values()]
-        elif layout in (torch.sparse_csr, torch.sparse_bsr):
-            parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-        elif layout in (torch.sparse_csc, torch.sparse_bsc):
-            parts = [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-        else:
-            return
-        for part in parts:
-            self._link_storage(node, TensorSlots.storage(part))
+            return [tensor]
+        if layout is torch.sparse_coo:
+            return [tensor._indices(), tensor._values()]
+        if layout in (torch.sparse_csr, torch.sparse_bsr):
+            return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        if layout in (torch.sparse_csc, torch.sparse_bsc):
+            return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+        return []
 
     def _link_storage(self, node: int, storage: torch.UntypedStorage) -> None:
         device = storage.device
@@ -225,6 +232,7 @@ def _node_types() -> tuple[type, ...]:
     return (torch._C._FunctionBase, *(kind for kind in names if isinstance(kind, type)))
 
 
+@functools.lru_cache(maxsize=1)
 def _cpp_references_are_counted() -> bool:
     """Whether C++ holding a tensor adds one to the reference count of its Python object.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import types
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ def settle_hooks(heap: Heap, held: Bools, edges: Bools) -> Bools:
     C++ keeps the dict of a node's or tensor's hooks and shows it to nobody. A dict that looks like one, that C++
     alone holds, and from which a node or tensor is reached that nothing else reaches, is taken to be that node's.
     """
+    held = _settle_pack_hooks(heap, held)
+    edges = np.append(edges, np.ones(len(heap.sources) - len(edges), bool))
     candidates = [node for node in np.flatnonzero(held).tolist() if _is_hook_dict(heap, node)]
     if not candidates:
         return held
@@ -73,10 +76,48 @@ def settle_hooks(heap: Heap, held: Bools, edges: Bools) -> Bools:
 
 
 def _is_hook_dict(heap: Heap, node: int) -> bool:
+    """Whether a dict may be that of a tensor's or node's hooks, or the ``metadata`` of a node."""
     thing = heap.objects[node]
-    if type(thing) is not collections.OrderedDict or heap.external[node] - heap.explained.get(node, 0) != 1:
+    if not slots.is_exactly(thing, collections.OrderedDict, dict):
         return False
-    return bool(thing) and all(type(key) is int for key in dict.keys(thing))
+    if not dict.__len__(thing) or heap.external[node] - heap.explained.get(node, 0) != 1:
+        return False
+    kind = int if type(thing) is collections.OrderedDict else str
+    return all(type(key) is kind for key in dict.keys(thing))
+
+
+def _settle_pack_hooks(heap: Heap, held: Bools) -> Bools:
+    """``held`` less the pack hooks: a saved value keeps the pair of its hooks, and shows the one that unpacks."""
+    settled = held.copy()
+    for unpack, uses in heap.unpack_hooks.items():
+        for node in _siblings(heap, unpack):
+            unexplained = heap.external[node] - heap.explained.get(node, 0)
+            if held[node] and unexplained <= uses:
+                settled[node] = False
+                heap.link(unpack, node, "pack hook")
+    heap.seal()
+    return settled
+
+
+def _siblings(heap: Heap, hook: int) -> list[int]:
+    """Functions that share a closure cell with a hook, and methods bound to the same object."""
+    ends = _shared_parts(heap.objects[hook])
+    if not ends:
+        return []
+    kind = type(heap.objects[hook])
+    return [
+        node
+        for node in heap.tracked_nodes(kind)
+        if node != hook and not ends.isdisjoint(_shared_parts(heap.objects[node]))
+    ]
+
+
+def _shared_parts(thing: Any) -> set[int]:
+    if type(thing) is types.MethodType:
+        return {id(thing.__self__)}
+    if type(thing) is types.FunctionType:
+        return set(map(id, thing.__closure__ or ()))
+    return set()
 
 
 def _hook_owner(heap: Heap, graph: Any, node: int, reached: Bools) -> int:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from leakhunter import slots
 from leakhunter.origin import is_ours
-from leakhunter.probe.census import CONTAINERS, tracked_objects, types_of, undisturbed, walkable
+from leakhunter.probe.census import CONTAINERS, tracked_objects, types_of, uncollected, uninterrupted, walkable
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,7 +31,6 @@ Bools = npt.NDArray[np.bool_]
 CHUNK = 65_536
 # Strings and byte strings below this many bytes are not worth a node.
 SMALL = 1024
-
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,8 @@ class Heap:
     frames: dict[int, types.FrameType] = field(default_factory=dict)
     # references held by C++ that the graph shows, per node; what is left of ``external`` comes from outside
     explained: dict[int, int] = field(default_factory=dict)
+    # hooks that unpack what nodes saved -> how many saved values each unpacks
+    unpack_hooks: dict[int, int] = field(default_factory=dict)
     # edges that gc itself does not follow start at this position in ``sources``
     hidden_from: int = 0
     remarks: list[str] = field(default_factory=list)
@@ -119,6 +120,11 @@ class Heap:
         self._new_edges.append((source, target))
         self.labels.setdefault((source, target), label)
 
+    def remark(self, text: str) -> None:
+        """Something the reader must know of this capture, said once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
     def explain(self, node: int) -> None:
         """One reference to ``node`` that C code holds is an edge of this graph."""
         self.explained[node] = self.explained.get(node, 0) + 1
@@ -158,7 +164,7 @@ def captured() -> Iterator[Heap]:
     """A capture of the heap, with the autograd graph and the running frames, that is let go of at the end."""
     from leakhunter.heap import autograd, roots
 
-    with undisturbed():
+    with uncollected():
         heap = _capture()
         try:
             heap.hidden_from = len(heap.sources)
@@ -171,12 +177,8 @@ def captured() -> Iterator[Heap]:
 
 
 def _capture() -> Heap:
-    objects, remarks = tracked_objects()
-    # Its references are known, so the count that getrefcount adds to all of them can be read off it.
-    yardstick: list[Any] = []
-    objects.append(yardstick)
-    # Up to here and in _snapshot nothing lets go of the GIL, so all this is of one moment. Most of numpy does.
-    snapshot = _snapshot(objects)
+    with uninterrupted():
+        objects, remarks, snapshot = _atomic()
     count = len(objects)
     order = np.argsort(snapshot.ids, kind="stable")
     heap = Heap(
@@ -196,11 +198,20 @@ def _capture() -> Heap:
     _mark_ours(heap)
     foreign = ~heap.ours[heap.sources]
     inside = np.bincount(heap.targets[foreign], minlength=heap.size)
-    # The yardstick has two references, the list of objects and a variable here; every other object has the list's.
+    # The yardstick has two references, the list of objects and a variable there; every other object has the list's.
     references = snapshot.references - (snapshot.references[-1] - 1)
     heap.external = np.zeros(heap.size, np.int64)
     heap.external[:count] = np.maximum(references - inside[:count], 0)
     return heap
+
+
+def _atomic() -> tuple[list[Any], list[str], _Snapshot]:
+    """All objects and what they were at one moment: nothing here lets go of the GIL, as most of numpy would."""
+    objects, remarks = tracked_objects()
+    # Its references are known, so the count that getrefcount adds to all of them can be read off it.
+    yardstick: list[Any] = []
+    objects.append(yardstick)
+    return objects, remarks, _snapshot(objects)
 
 
 @dataclass
@@ -220,12 +231,15 @@ class _Snapshot:
 
 def _snapshot(objects: list[Any]) -> _Snapshot:
     count = len(objects)
-    measure = _Lengths()
+    kinds = {id(kind): kind for kind in map(type, objects)}
+    measure = {key: _length_of(kind) for key, kind in kinds.items()}
+    # A reference of ours to a type would be counted below as one from outside.
+    kinds.clear()
     snapshot = _Snapshot(
         np.fromiter(map(id, objects), np.int64, count),
         np.fromiter(map(id, map(type, objects)), np.int64, count),
         np.fromiter(map(sys.getrefcount, objects), np.int64, count),
-        np.fromiter((measure[type(thing)](thing) for thing in objects), np.int64, count),
+        np.fromiter((measure[id(type(thing))](thing) for thing in objects), np.int64, count),
     )
     for start in range(0, count, CHUNK):
         referents = list(map(gc.get_referents, walkable(objects[start : start + CHUNK])))
@@ -237,18 +251,14 @@ def _snapshot(objects: list[Any]) -> _Snapshot:
             (source, thing)
             for source, things in enumerate(referents, start)
             for thing in things
-            if type(thing) in LEAVES and LEAVES[type(thing)](thing)
+            if id(type(thing)) in LEAVES and LEAVES[id(type(thing))](thing)
         ]
     return snapshot
 
 
-class _Lengths(dict[type, Callable[[Any], int]]):
-    """Type -> how to count the items of its instances; -1 items for what is no container."""
-
-    def __missing__(self, kind: type) -> Callable[[Any], int]:
-        mro = slots.mro(kind)
-        self[kind] = next((count for base, count in CONTAINERS if base in mro), _no_length)
-        return self[kind]
+def _length_of(kind: type) -> Callable[[Any], int]:
+    """How to count the items of the instances of a type; -1 items for what is no container."""
+    return next((count for base, count in CONTAINERS if slots.derives(kind, base)), _no_length)
 
 
 def _no_length(thing: object) -> int:
@@ -266,33 +276,38 @@ def _connect(heap: Heap, snapshot: _Snapshot) -> None:
     heap.sources = np.repeat(np.arange(heap.tracked, dtype=np.int64), degrees)[known]
     heap.targets = order[positions[known]]
     for source, thing in snapshot.leaves:
-        _add_leaf(heap, source, thing)
+        add_leaf(heap, source, thing)
     snapshot.leaves.clear()
 
 
-def _add_leaf(heap: Heap, source: int, thing: Any) -> None:
-    """A node for something that gc does not track: an array, a long text, or a dict or tuple that holds such."""
-    kind = type(thing)
-    if kind is np.ndarray:
-        _link_array(heap, source, thing)
+def is_leaf(thing: object) -> bool:
+    """Whether gc does not track a thing that may be large: an array, a long text, a dict or tuple that holds such."""
+    test = LEAVES.get(id(type(thing)))
+    return test is not None and test(thing)
+
+
+def add_leaf(heap: Heap, source: int, thing: Any, label: str = "") -> None:
+    """A node for a leaf, and a reference to it; ``label`` names a variable."""
+    if type(thing) is np.ndarray:
+        _link_array(heap, source, thing, label)
         return
     known = heap.find(thing) >= 0
     node = heap.add(thing)
-    heap.link(source, node, "")
-    if kind not in TEXTS and not known:
+    heap.link(source, node, label)
+    if not known and slots.is_exactly(thing, dict, tuple):
         for item in _items(thing):
-            if type(item) in LEAVES and LEAVES[type(item)](item):
-                _add_leaf(heap, node, item)
+            if is_leaf(item):
+                add_leaf(heap, node, item)
 
 
 def _items(holder: dict[Any, Any] | tuple[Any, ...]) -> Iterable[Any]:
     return holder.values() if type(holder) is dict else holder
 
 
-def _link_array(heap: Heap, source: int, values: npt.NDArray[Any]) -> None:
+def _link_array(heap: Heap, source: int, values: npt.NDArray[Any], label: str = "") -> None:
     known = heap.find(values) >= 0
     node = heap.add(values)
-    heap.link(source, node, "")
+    heap.link(source, node, label)
     if known:
         return
     base = values.base
@@ -316,17 +331,17 @@ def _holds_payload(holder: Any) -> bool:
 
     gc leaves out those in which nothing can be part of a cycle, and an array is taken for such.
     """
-    return not gc.is_tracked(holder) and not PAYLOAD.isdisjoint(map(type, _items(holder)))
+    return not gc.is_tracked(holder) and not PAYLOAD.isdisjoint(id(type(item)) for item in _items(holder))
 
 
 TEXTS = (bytes, bytearray, array.array)
-PAYLOAD = {np.ndarray, bytes, bytearray, array.array}
-# What gc does not track and may be large, with a test of one such thing.
-LEAVES: dict[type, Callable[[Any], bool]] = {
-    np.ndarray: lambda thing: True,
-    **dict.fromkeys(TEXTS, _is_long),
-    dict: _holds_payload,
-    tuple: _holds_payload,
+PAYLOAD = {id(kind) for kind in (np.ndarray, *TEXTS)}
+# What gc does not track and may be large: the id of its type, with a test of one such thing.
+LEAVES: dict[int, Callable[[Any], bool]] = {
+    id(np.ndarray): lambda thing: True,
+    **{id(kind): _is_long for kind in TEXTS},
+    id(dict): _holds_payload,
+    id(tuple): _holds_payload,
 }
 
 
@@ -343,8 +358,10 @@ def _mark_ours(heap: Heap) -> None:
                 heap.ours[namespace] = True
     containers = [id(kind) for kind in (dict, list, set, functools._lru_cache_wrapper)]
     is_container = np.append(np.isin(heap.type_ids, containers), np.zeros(heap.size - heap.tracked, bool))
-    held = heap.targets[heap.ours[heap.sources]]
-    heap.ours[held[is_container[held]]] = True
+    before = -1
+    while before < (before := int(heap.ours.sum())):
+        held = heap.targets[heap.ours[heap.sources]]
+        heap.ours[held[is_container[held]]] = True
 
 
 def _is_our_type(kind: type) -> bool:

@@ -24,7 +24,7 @@ import torch
 
 from leakhunter import slots
 from leakhunter.heap.graph import Heap, Storage
-from leakhunter.heap.roots import CALLS, local_variables
+from leakhunter.heap.roots import CALLS
 from leakhunter.origin import module_file
 from leakhunter.probe.census import CONTAINERS
 from leakhunter.slots import TensorSlots, derives, instance_dict
@@ -202,7 +202,7 @@ def _detail(thing: Any, what: str) -> str:
 
 def tensor_detail(tensor: torch.Tensor) -> str:
     """Type, shape and device of a tensor."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with slots.unwatched():
         kind = str(TensorSlots.dtype(tensor)).removeprefix("torch.")
         device = TensorSlots.device(tensor)
         place = "" if device.type == "cpu" else f" {device}"
@@ -261,8 +261,8 @@ def label(heap: Heap, before: int, source: int, target: int) -> Edge:
 def _hidden_edge(text: str) -> Edge:
     if text in (".grad", "._base"):
         return Edge(text.lstrip("._"), text)
-    if text == "hooks":
-        return Edge(text, ".hooks")
+    if text in ("hooks", "pack hook"):
+        return Edge(text, ".hooks" if text == "hooks" else "")
     if text.startswith("saved"):
         return Edge("saved", f".{text.replace(' ', '_')}")
     return Edge(
@@ -291,7 +291,7 @@ def key_text(key: object) -> str:
     """A key as it is written, when it is short and plain; else the name of its type."""
     if type(key) is str:
         return repr(key) if len(key) <= 40 else "*"
-    if type(key) in (int, bool, float, type(None)):
+    if slots.is_exactly(key, int, bool, float, type(None)):
         return repr(key)
     return slots.qualified_name(type(key))
 
@@ -357,7 +357,7 @@ def _in_exception(thing: BaseException, child: object, owner: object) -> Edge | 
 def _in_frame(thing: types.FrameType, child: object, owner: object) -> Edge | None:
     # A variable that an inner function uses too lies in a cell.
     wanted = _content(child) if type(child) is types.CellType else child
-    for name, value in local_variables(thing).items():
+    for name, value in slots.local_variables(thing, listed=1).items():
         if value is wanted:
             return Edge("local", name)
     return Edge("local", "?") if not derives(type(child), types.FrameType) else Edge("caller", ".f_back")

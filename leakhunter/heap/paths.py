@@ -263,6 +263,8 @@ SCOPES = ("frame", "generator", "python module")
 def scope_position(links: Sequence[Link]) -> int:
     """Where the written path starts: at the last frame or module that is not itself one of many in a container."""
     start = 0
+    if links[0].edge == "cycle":
+        return start
     for position, link in enumerate(links):
         if "*" in link.text:
             break
@@ -281,7 +283,7 @@ def write(links: Sequence[Link]) -> str:
             text += f" -> {link.text}"
         elif link.edge not in PLUMBING:
             text += link.text
-    if scope.edge == "cycle":
+    if scope.edge == "cycle" and scope.role not in ("frame", "generator"):
         name = "ctx" if scope.role == "autograd function" else scope.function or scope.type
         return f"{name}{text}"
     if scope.edge == "outside" and scope.role not in SCOPES:

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from leakhunter.heap.graph import Bools, Heap, Ints
+from leakhunter.heap.graph import Bools, Heap, Ints, add_leaf, is_leaf
 from leakhunter.origin import is_ours, is_user_file, is_user_module
-from leakhunter.slots import module_dict
+from leakhunter.slots import is_exactly, local_variables, module_dict, stack
 
 # Not a name that a variable could have.
 CALLS = "(calls)"
-CO_OPTIMIZED = 1
 SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 CODES = ("gi_code", "cr_code", "ag_code")
 
@@ -59,27 +58,13 @@ def _add_stack(heap: Heap, frame: types.FrameType | None) -> None:
 def _add_frame(heap: Heap, frame: types.FrameType) -> int:
     node = heap.add(frame)
     heap.frames[node] = frame
-    for name, value in local_variables(frame).items():
+    for name, value in local_variables(frame, listed=1).items():
         target = heap.find(value)
         if target >= 0:
             heap.link(node, target, name)
+        elif is_leaf(value):
+            add_leaf(heap, node, value, name)
     return node
-
-
-def local_variables(frame: types.FrameType) -> dict[str, Any]:
-    """The local variables of a function's frame, read without leaving a copy in it.
-
-    Until Python 3.12, ``f_locals`` is a dict that the frame keeps, so a later ``del x`` would free nothing: it is
-    emptied at once. The namespace of a module or class is no copy and belongs to the program.
-    """
-    if not frame.f_code.co_flags & CO_OPTIMIZED:
-        return {}
-    namespace = frame.f_locals
-    variables = dict(namespace)
-    # Two references are ours and the frame's, the third is getrefcount's: any more, and the program holds the dict.
-    if type(namespace) is dict and sys.getrefcount(namespace) <= 3:
-        namespace.clear()
-    return variables
 
 
 def thread_name(frame: types.FrameType) -> str:
@@ -89,22 +74,16 @@ def thread_name(frame: types.FrameType) -> str:
     try:
         for thread, top in sys._current_frames().items():
             known = threading._active.get(thread)  # type: ignore[attr-defined]
-            if frame in _stack(top) and known is not None and known is not threading.main_thread():
+            if frame in stack(top) and known is not None and known is not threading.main_thread():
                 name = str(known.name)
     finally:
         del top
     return name
 
 
-def _stack(frame: types.FrameType | None) -> Iterator[types.FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def thread_function(frame: types.FrameType) -> str:
     """The function that the thread of ``frame`` was started with, as far as its frames show."""
-    names = [step.f_code.co_name for step in _stack(frame) if is_user_file(step.f_code.co_filename)]
+    names = [step.f_code.co_name for step in stack(frame) if is_user_file(step.f_code.co_filename)]
     return names[-1] if names else ""
 
 
@@ -136,7 +115,7 @@ def roots(heap: Heap, held: Bools) -> list[Root]:
 def _outside_rank(heap: Heap, node: int) -> int:
     """A generator that a running loop or our own watch holds is read like a running function."""
     thing = heap.objects[node]
-    if type(thing) in SUSPENDED:
+    if is_exactly(thing, *SUSPENDED):
         code = next(getattr(thing, name) for name in CODES if hasattr(thing, name))
         return USER_LOCAL if is_user_file(code.co_filename) else LIBRARY
     return OUTSIDE
@@ -153,7 +132,7 @@ def module_dicts(heap: Heap) -> Iterator[tuple[int, str]]:
 
 
 def barriers(heap: Heap) -> Ints:
-    """Nodes that no path may pass through: a module or a running frame is where a path starts."""
+    """Nodes that no path may pass through: modules, where a path starts, and what is ours."""
     modules = heap.tracked_nodes(types.ModuleType)
     namespaces = [node for node, _ in module_dicts(heap)]
     return np.array([*modules, *namespaces, *np.flatnonzero(heap.ours).tolist()], np.int64)

@@ -855,7 +855,7 @@ def _size(thing: object) -> int:
 
 def _tensor_sample(tensor: torch.Tensor) -> Sample:
     name = slots.qualified_name(type(tensor))
-    with torch._C.DisableTorchFunctionSubclass():
+    with slots.unwatched():
         try:
             size = TensorSlots.numel(tensor) * TensorSlots.item_size(tensor)
             dense = TensorSlots.layout(tensor) is torch.strided
@@ -878,14 +878,10 @@ PLAIN = (int, float, bool, complex, str, type(None))
 def _is_plain(thing: object, depth: int = 0) -> bool:
     """Whether a thing is a number, a short text, or a small record of such."""
     kind = type(thing)
-    if kind in PLAIN:
+    if slots.is_exactly(thing, *PLAIN):
         return kind is not str or len(thing) < 200
-    if depth < 2 and kind in (tuple, list, dict) and labels.length(thing) <= 16:
+    if depth < 2 and slots.is_exactly(thing, tuple, list, dict) and labels.length(thing) <= 16:
         items = thing.values() if kind is dict else thing
         return all(_is_plain(item, depth + 1) for item in items)  # type: ignore[union-attr]
     return False
 
-
-def without_objects(suspect: Suspect) -> Suspect:
-    """The suspect with nothing that refers to the program: code objects of stacks are the caller's to read first."""
-    return replace(suspect, stacks=())

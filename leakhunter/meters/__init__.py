@@ -41,10 +41,22 @@ def discover() -> tuple[list[Meter], list[str]]:
     found: list[Meter] = []
     missing: list[str] = []
     for module in (host, python, process, cuda):
-        meters, remarks = module.meters()
-        found += [timed(meter) for meter in meters]
+        try:
+            meters, remarks = module.meters()
+        except Exception as error:
+            missing.append(_unread(module.__name__.rpartition(".")[2], error))
+            continue
         missing += remarks
+        for meter in meters:
+            try:
+                found.append(timed(meter))
+            except Exception as error:
+                missing.append(_unread(meter.quantities[0].name, error))
     return found, missing
+
+
+def _unread(name: str, error: Exception) -> str:
+    return f"{name} could not be measured ({type(error).__name__}: {error})"
 
 
 def timed(meter: Meter) -> Meter:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 
 from leakhunter import slots
+from leakhunter.origin import is_ours
 from leakhunter.slots import TensorSlots
 
 Ints = npt.NDArray[np.int64]
@@ -58,7 +59,7 @@ class Census:
 def take(step: int) -> Census:
     """A census now. Costs about 150 ms for 200,000 objects."""
     objects: list[Any] = []
-    with undisturbed():
+    with uncollected():
         try:
             objects += tracked_objects()[0]
             return _count(step, objects)
@@ -67,21 +68,45 @@ def take(step: int) -> Census:
             objects.clear()
 
 
-def visible_storages() -> frozenset[int]:
-    """The addresses of the storages of all tensors that have a Python object."""
+class Marks:
+    """Storages that lived at one quiet point.
+
+    A weak reference to each, which keeps its address from being given to another, but not its memory.
+    """
+
+    def __init__(self, addresses: set[int]) -> None:
+        self._addresses = addresses
+
+    def living(self) -> frozenset[int]:
+        """The addresses of those that still live."""
+        return frozenset(address for address in self._addresses if not torch.UntypedStorage._expired(address))
+
+    def release(self) -> None:
+        """Let go of the weak references."""
+        while self._addresses:
+            torch.UntypedStorage._free_weak_ref(self._addresses.pop())
+
+
+def mark(known: frozenset[int] = frozenset()) -> Marks:
+    """Mark the storages of all tensors that have a Python object, but those at ``known`` addresses."""
     objects: list[Any] = []
-    with undisturbed():
+    with uncollected():
         try:
             objects += tracked_objects()[0]
             kinds = np.fromiter(map(id, map(type, objects)), np.int64, len(objects))
-            return _storages(objects, kinds, types_of(objects, kinds))
+            addresses: set[int] = set()
+            for node in _tensors(kinds, types_of(objects, kinds)):
+                storage = _storage(objects[node])
+                if storage is not None and storage._cdata not in known and storage._cdata not in addresses:
+                    addresses.add(storage._weak_ref())
+            return Marks(addresses)
         finally:
             objects.clear()
 
 
-def _storages(objects: list[Any], kinds: Ints, by_kind: dict[int, type]) -> frozenset[int]:
-    tensors = np.flatnonzero(np.isin(kinds, _deriving(by_kind, torch.Tensor)))
-    return frozenset([_storage_address(objects[node]) for node in tensors.tolist()])
+def _tensors(kinds: Ints, by_kind: dict[int, type]) -> list[int]:
+    found: list[int] = np.flatnonzero(np.isin(kinds, _deriving(by_kind, torch.Tensor))).tolist()
+    return found
 
 
 def _count(step: int, objects: list[Any]) -> Census:
@@ -89,15 +114,16 @@ def _count(step: int, objects: list[Any]) -> Census:
     ids = np.fromiter(map(id, objects), np.int64, count)
     kinds = np.fromiter(map(id, map(type, objects)), np.int64, count)
     by_kind = types_of(objects, kinds)
-    storages = _storages(objects, kinds, by_kind)
+    storages = [_storage(objects[node]) for node in _tensors(kinds, by_kind)]
     untracked = untracked_dicts(objects)
     groups: list[tuple[type, Callable[[Any], int], list[Any]]] = [(dict, dict.__len__, untracked)]
     for kind, length in CONTAINERS:
         nodes = np.flatnonzero(np.isin(kinds, _deriving(by_kind, kind)))
         groups.append((kind, length, [objects[node] for node in nodes.tolist()]))
-    # Lengths last and at once: other threads may fill and empty containers whenever numpy lets go of the GIL.
-    lengths = [np.fromiter(map(length, members), np.int64, len(members)) for _, length, members in groups]
-    marks = [np.array([ends(kind, thing) for thing in members], np.int64).reshape(-1, 2) for kind, _, members in groups]
+    # At once: other threads may fill and empty containers whenever numpy lets go of the GIL.
+    with uninterrupted():
+        lengths = [np.fromiter(map(length, members), np.int64, len(members)) for _, length, members in groups]
+        marks = [[ends(kind, thing) for thing in members] for kind, _, members in groups]
     addresses = [np.fromiter(map(id, members), np.int64, len(members)) for _, _, members in groups]
     containers, first = np.unique(np.concatenate(addresses), return_index=True)
     return Census(
@@ -105,8 +131,8 @@ def _count(step: int, objects: list[Any]) -> Census:
         np.sort(ids),
         containers,
         np.concatenate(lengths)[first],
-        np.concatenate(marks)[first],
-        storages,
+        np.concatenate([np.array(pairs, np.int64).reshape(-1, 2) for pairs in marks])[first],
+        frozenset(storage._cdata for storage in storages if storage is not None),
         counters(),
     )
 
@@ -120,13 +146,16 @@ def ends(kind: type, container: Any) -> tuple[int, int]:
         for first in dict.keys(container):
             return id(first), id(next(reversed(dict.keys(container))))
     elif (kind is list or kind is collections.deque) and kind.__len__(container):
-        return id(kind.__getitem__(container, 0)), id(kind.__getitem__(container, -1))
+        last = kind.__len__(container) - 1
+        return id(kind.__getitem__(container, 0)), id(kind.__getitem__(container, last))
     return 0, 0
 
 
 def untracked_dicts(objects: list[Any]) -> list[dict[Any, Any]]:
     """Dicts that tracked objects refer to and gc does not list, because nothing in them can be part of a cycle."""
     referents = gc.get_referents(*walkable(objects))
+    # Running frames are no objects to gc, and their variables no referents.
+    referents += [value for variables in running_locals() for value in variables.values()]
     kinds = np.fromiter(map(id, map(type, referents)), np.int64, len(referents))
     dicts = [referents[position] for position in np.flatnonzero(kinds == id(dict)).tolist()]
     return [thing for thing in dicts if not gc.is_tracked(thing)]
@@ -138,23 +167,46 @@ def walkable(objects: list[Any]) -> list[Any]:
     ``gc.get_referents`` of a module also runs the traversal of extension modules over their inner state. That of
     ``_asyncio`` in Python 3.12 hands out dead objects of a free list, which ruins the list.
     """
-    modules = {kind for kind in set(map(type, objects)) if slots.derives(kind, types.ModuleType)}
-    return [(slots.module_dict(thing),) if type(thing) in modules else thing for thing in objects]
+    kinds = {id(kind): kind for kind in map(type, objects)}
+    modules = {key for key, kind in kinds.items() if slots.derives(kind, types.ModuleType)}
+    return [(slots.module_dict(thing),) if id(type(thing)) in modules else thing for thing in objects]
+
+
+def running_locals() -> Iterator[dict[str, Any]]:
+    """The local variables of every running function that is not ours."""
+    top = frame = None
+    try:
+        for top in sys._current_frames().values():
+            for frame in slots.stack(top):
+                if not is_ours(frame.f_code.co_filename):
+                    yield slots.local_variables(frame, listed=1)
+    finally:
+        # One of them is a frame of ours: kept in its own variable, it would live until gc comes.
+        del top, frame
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """No automatic collection, and no change of thread but where a call lets go of the GIL."""
-    collecting, interval = gc.isenabled(), sys.getswitchinterval()
+def uncollected() -> Iterator[None]:
+    """No automatic collection."""
+    collecting = gc.isenabled()
     gc.disable()
-    # A thread that asks for the GIL meanwhile waits this long before it insists, so not longer than one would notice.
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """No change of thread, as long as nothing lets go of the GIL: then a busy thread would keep it for a second."""
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(1.0)
     try:
         yield
     finally:
-        sys.setswitchinterval(interval)
-        if collecting:
-            gc.enable()
+        # Microseconds are cut off, not rounded.
+        sys.setswitchinterval(interval + 1e-7)
 
 
 def counters() -> dict[str, int]:
@@ -177,15 +229,16 @@ def _deriving(by_kind: dict[int, type], base: type) -> list[int]:
     return [key for key, kind in by_kind.items() if slots.derives(kind, base)]
 
 
-def _storage_address(tensor: torch.Tensor) -> int:
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The storage of a tensor, None where it has none of its own."""
     try:
-        with torch._C.DisableTorchFunctionSubclass():
-            if TensorSlots.layout(tensor) is not torch.strided:
-                return 0
-            address: int = TensorSlots.storage(tensor)._cdata
-            return address
+        with slots.unwatched():
+            if TensorSlots.layout(tensor) is torch.strided:
+                found: torch.UntypedStorage = TensorSlots.storage(tensor)
+                return found
     except (RuntimeError, NotImplementedError):
-        return 0
+        pass
+    return None
 
 
 def tracked_objects() -> tuple[list[Any], list[str]]:
@@ -204,8 +257,14 @@ def tracked_objects() -> tuple[list[Any], list[str]]:
 
 def _unfreeze(objects: list[Any]) -> list[Any]:
     """``objects`` and all tracked objects reachable from them and from modules."""
-    found = [*objects, *sys.modules.values(), sys.modules]
-    seen = set(map(id, found))
+    found: list[Any] = []
+    seen: set[int] = set()
+    variables = [value for names in running_locals() for value in names.values()]
+    for thing in itertools.chain(objects, [sys.modules], sys.modules.values(), variables):
+        if id(thing) not in seen and gc.is_tracked(thing):
+            seen.add(id(thing))
+            found.append(thing)
+    del variables
     frontier = list(found)
     seen.update(map(id, (found, seen, objects)))
     while frontier:

@@ -6,18 +6,20 @@ only: on a loop of tiny operators it triples their cost.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from leakhunter import slots
 from leakhunter.origin import is_ours, is_user_file
 
 # More births than this are not followed: the table would be larger than the evidence is worth.
@@ -35,6 +37,14 @@ SHAPED = {
 }
 
 FLEX = "torch.nn.attention.flex_attention"
+
+# Where torch.jit and the older ONNX exporter begin to trace.
+TRACERS = (
+    (torch.jit._trace, "_trace_impl"),
+    (torch.jit._trace, "trace_module"),
+    (torch.jit, "trace_module"),
+    (torch.jit._trace.ONNXTracedModule, "forward"),
+)
 
 # A call stack: (code, instruction offset) pairs of user frames, innermost first.
 Stack = tuple[tuple[CodeType, int], ...]
@@ -66,9 +76,6 @@ class Births:
     traced_steps: set[int] = field(default_factory=set)
     # names of the pack hooks that were active, with file and line
     pack_hooks: set[tuple[str, str, int]] = field(default_factory=set)
-    # site -> births that died before they were two steps old, by age at death
-    dead: dict[int, int] = field(default_factory=dict)
-    truncated: bool = False
     armed_steps: set[int] = field(default_factory=set)
 
 
@@ -85,6 +92,8 @@ class Recorder(TorchDispatchMode):
         self._shapes: set[tuple[Any, ...]] = set()
         self._thread: int | None = None
         self._process = 0
+        # (owner, name, original, guard) of each function that is guarded now
+        self._tracers: list[tuple[Any, str, Any, Any]] = []
 
     # Without this, a higher-order operator met under a mode of ours would raise into the user's program.
     supports_higher_order_operators = True
@@ -104,23 +113,68 @@ class Recorder(TorchDispatchMode):
         self.step = step
         self._thread, self._process = threading.get_ident(), os.getpid()
         self.births.armed_steps.add(step)
-        self.__enter__()
+        self._join_stack()
+        self._guard_tracers()
 
     def disarm(self) -> None:
-        """Leave the stack of modes as it would be without us, also when the user has pushed modes since."""
+        """Leave the stack of modes as it would be without us, also when the program has pushed modes since."""
         if self._thread is None:
             return
-        if self._thread == threading.get_ident():
-            above = []
-            stack = _python_dispatch._get_current_dispatch_mode_stack()
-            if self in stack:
-                while stack.pop() is not self:
-                    above.append(_python_dispatch._pop_mode())
-                self.__exit__(None, None, None)
-            for mode in reversed(above):
-                _python_dispatch._push_mode(mode)
+        self._release_tracers()
         # On another thread the mode stays on that thread's stack and from now on only passes calls through.
+        if self._thread == threading.get_ident():
+            self._leave_stack()
         self._thread = None
+
+    def _join_stack(self) -> None:
+        # Below the program's own modes: a mode ends by taking the topmost one off, whichever that is. The flags that
+        # TorchDispatchMode.__enter__ sets are the program's too, and stay as they are.
+        above = []
+        while any(getattr(mode, "_mode_key", None) is None for mode in _modes()):
+            above.append(_python_dispatch._pop_mode())
+        _python_dispatch._push_mode(self)
+        for mode in reversed(above):
+            _python_dispatch._push_mode(mode)
+
+    def _leave_stack(self) -> None:
+        if not any(mode is self for mode in _modes()):
+            return
+        above = []
+        while (mode := _python_dispatch._pop_mode()) is not self:
+            above.append(mode)
+        for mode in reversed(above):
+            _python_dispatch._push_mode(mode)
+
+    def _guard_tracers(self) -> None:
+        """``torch.jit.trace`` raises under any dispatch mode, so that we stay off the stack while it runs."""
+        for owner, name in TRACERS:
+            original = getattr(owner, name, None)
+            if original is not None:
+                guard = self._guarded(original)
+                setattr(owner, name, guard)
+                self._tracers.append((owner, name, original, guard))
+
+    def _release_tracers(self) -> None:
+        for owner, name, original, guard in self._tracers:
+            # Whatever has been put in its place meanwhile is not ours to remove.
+            if getattr(owner, name) is guard:
+                setattr(owner, name, original)
+        self._tracers.clear()
+
+    def _guarded(self, tracer: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(tracer)
+        def trace(*args: Any, **kwargs: Any) -> Any:
+            away = self._thread == threading.get_ident() and any(mode is self for mode in _modes())
+            if away:
+                self._leave_stack()
+                self.births.traced_steps.add(self.step)
+            try:
+                return tracer(*args, **kwargs)
+            finally:
+                if away and self._thread == threading.get_ident():
+                    self._join_stack()
+
+        return trace
 
     @property
     def armed(self) -> bool:
@@ -128,12 +182,14 @@ class Recorder(TorchDispatchMode):
         return self._thread is not None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = _call(func, args, kwargs or {})
         if self._thread is not None and self.error is None and os.getpid() == self._process:
             try:
-                self._record(func, args, out)
+                with slots.unwatched():
+                    self._record(func, args, out)
             except Exception as error:
-                self.error = error
+                # Its traceback would keep the tensors of our frames.
+                self.error = error.with_traceback(None)
         return out
 
     def _record(self, func: Any, args: Any, out: Any) -> None:
@@ -148,7 +204,7 @@ class Recorder(TorchDispatchMode):
             if not is_fresh:
                 continue
             for tensor in _tensors(output):
-                if tensor.layout is not torch.strided or tensor.device.type == "meta":
+                if tensor.layout is not torch.strided:
                     continue
                 if site < 0:
                     site = self._site()
@@ -159,9 +215,10 @@ class Recorder(TorchDispatchMode):
     def _born(self, tensor: torch.Tensor, func: Any, site: int) -> None:
         living = self.births.living
         if len(living) >= MOST:
-            self.births.truncated = True
             return
         storage = tensor.untyped_storage()
+        if storage.device.type == "meta":  # FakeTensors too, whatever device they stand for
+            return
         address = storage._weak_ref()
         if address in living:
             torch.UntypedStorage._free_weak_ref(address)
@@ -176,8 +233,6 @@ class Recorder(TorchDispatchMode):
                 self._shapes.add(key)
                 self.births.shaped_site = site
                 self.births.new_shapes[self.step] = self.births.new_shapes.get(self.step, 0) + 1
-        if torch._C._get_tracing_state() is not None:
-            self.births.traced_steps.add(self.step)
 
     def _site(self) -> int:
         # On a thread of the autograd engine there is nothing above us.
@@ -204,10 +259,9 @@ class Recorder(TorchDispatchMode):
     def _note_pack_hook(self) -> None:
         top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
         hooks = top(False) if top is not None else None
-        if hooks:
-            code = getattr(hooks[0], "__code__", None)
-            if code is not None:
-                self.births.pack_hooks.add((hooks[0].__qualname__, code.co_filename, code.co_firstlineno))
+        if hooks and type(hooks[0]) is FunctionType:
+            code = hooks[0].__code__
+            self.births.pack_hooks.add((hooks[0].__qualname__, code.co_filename, code.co_firstlineno))
 
     def quiet_point(self, step: int) -> None:
         """End of ``step``: drop what has died, note how many bytes each site keeps alive."""
@@ -215,9 +269,7 @@ class Recorder(TorchDispatchMode):
         expired, free = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref
         for address in [address for address in births.living if expired(address)]:
             free(address)
-            birth = births.living.pop(address)
-            if step - birth.step >= 2:
-                births.dead[birth.site] = births.dead.get(birth.site, 0) + 1
+            del births.living[address]
         per_site: dict[int, list[int]] = {}
         for birth in births.living.values():
             total = per_site.setdefault(birth.site, [0, 0])
@@ -233,9 +285,41 @@ class Recorder(TorchDispatchMode):
         for address in self.births.living:
             torch.UntypedStorage._free_weak_ref(address)
         self.births = Births()
+        self.error = None
         self._sites.clear()
         self._fresh.clear()
         self._shapes.clear()
+
+
+def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError:
+        wrapped = _numbers_as_tensors(func, args)
+        if wrapped is None:
+            raise
+    return func(*wrapped, **kwargs)
+
+
+def _numbers_as_tensors(func: Any, args: Any) -> list[Any] | None:
+    """``args`` with a tensor for each number where ``func`` asks for one, None when there is no such number.
+
+    TorchScript passes constants as tensors that are marked as numbers; a mode is given them as numbers, and not every
+    operator takes them back. The types are those of c10::scalar_to_tensor.
+    """
+    wanted = [str(argument.type) == "Tensor" for argument in func._schema.arguments]
+    numbers = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+    wrapped = [
+        torch.tensor(value, dtype=numbers[type(value)]) if is_wanted and type(value) in numbers else value
+        for value, is_wanted in zip(args, wanted, strict=False)
+    ]
+    same = all(one is other for one, other in zip(wrapped, args, strict=False))
+    return None if same else wrapped
+
+
+def _modes() -> list[Any]:
+    modes: list[Any] = _python_dispatch._get_current_dispatch_mode_stack()
+    return modes
 
 
 def _fresh_outputs(func: Any) -> tuple[bool, ...]:
