@@ -14,7 +14,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -112,18 +112,15 @@ class Hunt:
         options: How to watch.
         watched: What is watched, in words.
         planned: How many steps there will be, None when that is not known.
-        found: Called with each new finding.
     """
 
-    def __init__(
-        self, options: Options, watched: str, planned: int | None, found: Callable[[Finding], None]
-    ) -> None:
+    def __init__(self, options: Options, watched: str, planned: int | None) -> None:
         self.options = options
         self.watched = watched
         self.steps = 0
         self.findings: dict[str, Finding] = {}
         self.coarse = False
-        self._found = found
+        self._fresh: list[Finding] = []
         self._planned = planned
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self._clock = StepClock()
@@ -174,6 +171,11 @@ class Hunt:
         # A block of Python's allocator has up to 512 bytes; one in two steps is worth a look.
         floor = self.options.floor if quantity.unit == "bytes" else 0.5
         return Trend(meter.beat, self.block, floor, quantity.least)
+
+    def fresh_findings(self) -> list[Finding]:
+        """The findings made since the last time this was asked."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
 
     def step(self) -> None:
         """End of a step: read the meters and act on what they show."""
@@ -510,7 +512,7 @@ class Hunt:
                 rate = gauge.trend.rate(BLOCKS * probe.suspicion.block)
         patience = max(4 * self.block, 3 * probe.suspicion.block)
         self._pursuits.append(Pursuit(finding, gauge, rate, patience, None, 0.0, self.steps))
-        self._found(finding)
+        self._fresh.append(finding)
 
     def _explain_growth(self, probe: Probe) -> None:
         """All growth of the blocks that raised suspicion is taken to be explained by what was found."""

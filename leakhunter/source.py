@@ -9,12 +9,17 @@ import ast
 import builtins
 import difflib
 import linecache
+import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from leakhunter.findings import Frame
 from leakhunter.origin import shorten
+
+if TYPE_CHECKING:
+    from leakhunter.heap.labels import Link
 
 GROWING_CALLS = {
     "append", "appendleft", "add", "extend", "insert", "put", "put_nowait", "push", "update", "setdefault",
@@ -22,11 +27,38 @@ GROWING_CALLS = {
     "create_task", "ensure_future",
 }  # fmt: skip
 EMPTYING_CALLS = {
-    "clear", "pop", "popleft", "popitem", "remove", "discard", "get", "get_nowait", "cache_clear", "unregister",
+    "clear", "pop", "popleft", "popitem", "remove", "discard", "get_nowait", "cache_clear", "unregister",
 }  # fmt: skip
 JOINING_CALLS = {"cat", "concat", "concatenate", "stack", "vstack", "hstack", "append"}
+# Methods that add to a tensor in its own memory, and so to its graph.
+IN_PLACE_CALLS = {
+    "add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "addmm_", "index_add_", "scatter_add_",
+}  # fmt: skip
+# Which argument of a call becomes one element of the container, and which calls store each element of theirs.
+ELEMENT_ARGUMENT = {
+    "append": 0, "appendleft": 0, "add": 0, "put": 0, "put_nowait": 0, "push": 0,
+    "insert": 1, "setdefault": 1, "heappush": 1,
+}  # fmt: skip
+SPREADING_CALLS = {"extend", "extendleft", "update"}
+# What containers are read and changed by: any other method that is called on a variable is a tensor's.
+CONTAINER_CALLS = {
+    *GROWING_CALLS, *EMPTYING_CALLS, "extendleft", "get", "items", "keys", "values", "copy", "count", "index", "sort",
+    "reverse", "qsize", "empty", "full", "task_done", "join", "fromkeys",
+}  # fmt: skip
+NUMBER_BUILTINS = {"len", "int", "float", "bool", "ord", "hash", "id", "str", "repr", "range"}
+NUMBER_METHODS = {"item", "tolist", "numel", "nelement", "dim", "ndimension", "element_size", "size"}
+# Functions of torch and methods of a tensor that give one tensor, whatever they are given.
+TENSOR_CALLS = {
+    "ones", "zeros", "rand", "randn", "full", "tensor", "arange", "ones_like", "zeros_like", "rand_like", "Parameter",
+    "sum", "mean", "pow", "square", "sqrt", "abs", "exp", "log", "neg", "add", "sub", "mul", "div", "clamp", "softmax",
+    "log_softmax", "sigmoid", "tanh", "relu", "matmul", "mm", "bmm", "cat", "stack", "clone", "detach", "float", "double",
+    "half", "to", "cpu", "cuda", "view", "reshape", "squeeze", "unsqueeze", "flatten", "permute", "transpose", "linear",
+}  # fmt: skip
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.AsyncFor | ast.While
+# Statements whose body may not run to its end; ``except*`` came with Python 3.11.
+BRANCHES = (ast.If, ast.Try, getattr(ast, "TryStar", ast.Try))
 
 
 @dataclass(frozen=True)
@@ -42,12 +74,21 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Statement:
-    """A statement of the user's. ``kind`` says what it does to its target.
+class Assignment:
+    """A place and the value it is given; where that is ``unpacked``, the value holds those of other places too."""
 
-    ``accumulate`` (``x = x + e``, ``x += e``), ``carry`` (``x = f(x)``), ``join`` (``x = cat([x, e])``), ``rebuild``
-    (``x = x[:n]``), ``assign``,
-    ``add`` (a call such as ``append``), ``item`` (``x[k] = v``), ``empty`` (``x.clear()``, ``x = []``, ``del x[k]``).
+    place: ast.expr
+    value: ast.expr
+    unpacked: bool = False
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of the user's, and ``scope``, the function or module it stands in.
+
+    ``kind`` says what it does to its target: ``accumulate`` (``x = x + e``, ``x += e``, ``x.add_(e)``), ``carry``
+    (``x = f(x)``), ``join`` (``x = cat([x, e])``), ``rebuild`` (``x = x[:n]``), ``assign``, ``add`` (a call such as
+    ``append``), ``item`` (``x[k] = v``), ``empty`` (``x.clear()``, ``x = []``, ``del x[k]``).
     """
 
     file: str
@@ -57,6 +98,7 @@ class Statement:
     function: str
     node: ast.stmt
     target: Target
+    scope: ast.AST
     method_of: str = ""
     conditional: bool = False
 
@@ -87,7 +129,7 @@ def parse(file: str) -> ast.Module | None:
         return None
     try:
         return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
         return None
 
 
@@ -132,22 +174,28 @@ def statements(file: str, target: Target) -> Iterator[Statement]:
     tree = parse(file)
     if tree is None:
         return
-    for statement, function, owner, conditional in _walk(tree):
-        if target.function is not None and not _inside(function, target.function, file):
+    for node, functions, owner, conditional in _walk(tree):
+        if target.function is not None and not _inside(functions, target.function, file):
             continue
-        kind = _kind(statement, target)
+        kind = _kind(node, target)
         if kind:
-            yield Statement(
-                file,
-                statement.lineno,
-                statement.end_lineno or statement.lineno,
-                kind,
-                function[-1].name if function else "",
-                statement,
-                target,
-                owner,
-                conditional,
-            )
+            yield _statement(file, tree, node, functions, kind, target, owner, conditional)
+
+
+def _statement(
+    file: str,
+    tree: ast.Module,
+    node: ast.stmt,
+    functions: tuple[FunctionNode, ...],
+    kind: str,
+    target: Target,
+    owner: str = "",
+    conditional: bool = False,
+) -> Statement:
+    name = functions[-1].name if functions else ""
+    scope = functions[-1] if functions else tree
+    end = node.end_lineno or node.lineno
+    return Statement(file, node.lineno, end, kind, name, node, target, scope, owner, conditional)
 
 
 def _walk(
@@ -160,7 +208,7 @@ def _walk(
             yield from _walk(child, functions, child.name, False)
         elif isinstance(child, ast.stmt):
             yield child, functions, owner, conditional
-            yield from _walk(child, functions, owner, conditional or isinstance(child, (ast.If, ast.Try)))
+            yield from _walk(child, functions, owner, conditional or isinstance(child, BRANCHES))
         elif isinstance(child, (ast.excepthandler, ast.match_case)):
             yield from _walk(child, functions, owner, True)
 
@@ -175,64 +223,109 @@ def _inside(functions: tuple[FunctionNode, ...], place: tuple[str, int], file: s
 def _kind(statement: ast.stmt, target: Target) -> str:
     if isinstance(statement, ast.AugAssign) and refers_to(statement.target, target):
         return "accumulate"
-    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-        return _assignment_kind(statement, target)
     if isinstance(statement, ast.Delete):
-        return (
-            "empty"
-            if any(isinstance(t, ast.Subscript) and refers_to(t.value, target) for t in statement.targets)
-            else ""
-        )
-    if isinstance(statement, (ast.Expr, ast.Return, ast.For, ast.With)):
-        return _call_kind(statement, target)
-    return ""
-
-
-def _assignment_kind(statement: ast.Assign | ast.AnnAssign, target: Target) -> str:
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    value = statement.value
-    flat = [part for t in targets for part in (t.elts if isinstance(t, (ast.Tuple, ast.List)) else [t])]
-    if any(isinstance(part, ast.Subscript) and refers_to(part.value, target) for part in flat):
+        return "empty" if any(_is_item(place, target) for place in statement.targets) else ""
+    places = [given.place for given in assignments(statement)]
+    if isinstance(statement, ast.AugAssign):
+        places = [statement.target]
+    if any(_is_item(place, target) for place in places):
         return "item"
-    if value is None or not any(refers_to(part, target) for part in flat):
-        return _call_kind(statement, target) if value is not None else ""
+    given = assignment_to(statement, target)
+    return _value_kind(given.value, target) if given is not None else _call_kind(statement, target)
+
+
+def _is_item(node: ast.AST, target: Target) -> bool:
+    return isinstance(node, ast.Subscript) and refers_to(node.value, target)
+
+
+def assignments(statement: ast.stmt) -> Iterator[Assignment]:
+    """What a statement assigns, with its ``:=`` and without those of the statements it encloses."""
+    if isinstance(statement, ast.Assign):
+        for place in statement.targets:
+            yield from _unpacked(place, statement.value)
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        yield Assignment(statement.target, statement.value)
+    for node in _own_nodes(statement):
+        if isinstance(node, ast.NamedExpr):
+            yield Assignment(node.target, node.value)
+
+
+def _unpacked(place: ast.expr, value: ast.expr) -> Iterator[Assignment]:
+    """``a, b = c, d`` as ``a = c`` and ``b = d``, as far as the source shows which is which."""
+    if not isinstance(place, (ast.Tuple, ast.List)):
+        yield Assignment(place, value)
+    elif isinstance(value, (ast.Tuple, ast.List)) and _same_length(place, value):
+        for part, given in zip(place.elts, value.elts, strict=True):
+            yield from _unpacked(part, given)
+    else:
+        for part in place.elts:
+            for inner in _unpacked(part, value):
+                yield Assignment(inner.place, value, True)
+
+
+def _same_length(first: ast.Tuple | ast.List, second: ast.Tuple | ast.List) -> bool:
+    starred = any(isinstance(part, ast.Starred) for part in (*first.elts, *second.elts))
+    return not starred and len(first.elts) == len(second.elts)
+
+
+def assignment_to(statement: ast.stmt, target: Target) -> Assignment | None:
+    """What a statement assigns to the target, None when it assigns nothing to it."""
+    return next((given for given in assignments(statement) if refers_to(given.place, target)), None)
+
+
+def _value_kind(value: ast.expr, target: Target) -> str:
     if _is_empty(value):
         return "empty"
     if not _mentions(value, target):
         return "assign"
+    if _joined(value, target):
+        return "accumulate"
     for node in ast.walk(value):
-        if isinstance(node, ast.Call) and any(_mentions(argument, target) for argument in _arguments(node)):
-            return "join" if _name_of(node.func) in JOINING_CALLS else "carry"
+        if isinstance(node, ast.Call) and any(_mentions(argument, target) for argument in arguments(node)):
+            return "join" if name_of(node.func) in JOINING_CALLS else "carry"
     return "accumulate" if isinstance(value, ast.BinOp) else "rebuild"
 
 
 def _call_kind(statement: ast.stmt, target: Target) -> str:
     for call in _own_calls(statement):
-        name = _name_of(call.func)
+        name = name_of(call.func)
         on_target = isinstance(call.func, ast.Attribute) and refers_to(call.func.value, target)
-        first = call.args[0] if call.args else None
-        if (on_target or (name == "heappush" and first is not None and refers_to(first, target))) and (
-            name in GROWING_CALLS or name.startswith("register")
-        ):
+        on_first = name == "heappush" and bool(call.args) and refers_to(call.args[0], target)
+        if (on_target or on_first) and (name in GROWING_CALLS or name.startswith("register")):
             return "add"
-        if on_target and name in EMPTYING_CALLS:
+        # A queue's get() takes out and has no key; a dict's get(key) only reads.
+        if on_target and (name in EMPTYING_CALLS or (name == "get" and not call.args)):
             return "empty"
+        if name in IN_PLACE_CALLS and refers_to(_receiver(call), target):
+            return "accumulate"
     return ""
 
 
-def _own_calls(statement: ast.stmt) -> Iterator[ast.Call]:
-    """Calls in the statement itself, not in the statements it encloses."""
+def _receiver(call: ast.Call) -> ast.expr:
+    """What a chain of calls that change a tensor in its own memory begins with: ``x`` of ``x.mul_(a).add_(b)``."""
+    node: ast.expr = call
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in IN_PLACE_CALLS:
+        node = node.func.value
+    return node
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of the statement itself, not of the statements it encloses."""
     pending: list[ast.AST] = [statement]
     while pending:
         node = pending.pop()
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, (ast.stmt, ast.excepthandler)):
-                pending.append(child)
-        if isinstance(node, ast.Call):
-            yield node
+        pending += [
+            child for child in ast.iter_child_nodes(node) if not isinstance(child, (ast.stmt, ast.excepthandler))
+        ]
+        yield node
 
 
-def _arguments(call: ast.Call) -> list[ast.expr]:
+def _own_calls(statement: ast.stmt) -> Iterator[ast.Call]:
+    return (node for node in _own_nodes(statement) if isinstance(node, ast.Call))
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """What a call is given, by position and by name."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
@@ -244,11 +337,10 @@ def refers_to(node: ast.AST, target: Target) -> bool:
         return isinstance(node, ast.Name) and node.id == target.name
     if target.kind == "attribute":
         return isinstance(node, ast.Attribute) and node.attr == target.name
-    return (
-        isinstance(node, ast.Subscript)
-        and isinstance(node.slice, ast.Constant)
-        and repr(node.slice.value) == target.name
-    )
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    if isinstance(node, ast.Call) and name_of(node.func) == "setdefault" and node.args:
+        key = node.args[0]
+    return isinstance(key, ast.Constant) and repr(key.value) == target.name
 
 
 def _mentions(node: ast.AST, target: Target) -> bool:
@@ -262,47 +354,56 @@ def _is_empty(value: ast.expr) -> bool:
         return not value.keys
     if isinstance(value, ast.Call):
         return (
-            not value.args and not value.keywords and _name_of(value.func) in ("list", "dict", "set", "deque")
+            not value.args and not value.keywords and name_of(value.func) in ("list", "dict", "set", "deque")
         )
     return isinstance(value, ast.Constant)
 
 
-def _name_of(function: ast.expr) -> str:
+def name_of(function: ast.expr) -> str:
+    """The last part of the name by which a function or method is called, empty when it has none."""
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
 
 
 def statement_at(file: str, line: int) -> tuple[ast.stmt, str] | None:
-    """The innermost statement that spans a line, and the function it stands in."""
-    tree = parse(file)
-    if tree is None:
-        return None
-    best: tuple[ast.stmt, str] | None = None
-    for statement, functions, _, _ in _walk(tree):
-        if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
-            best = statement, functions[-1].name if functions else ""
-    return best
+    """The innermost statement that spans a line, the last of several, and the function it stands in."""
+    found = None
+    for node, functions in _statements_at(parse(file), line):
+        found = node, functions[-1].name if functions else ""
+    return found
+
+
+def _statements_at(
+    tree: ast.Module | None, line: int
+) -> list[tuple[ast.stmt, tuple[FunctionNode, ...]]]:
+    """The statements that span a line and enclose no other that does."""
+    found: list[tuple[ast.stmt, tuple[FunctionNode, ...]]] = []
+    for node, functions, _, _ in _walk(tree) if tree is not None else ():
+        if node.lineno <= line <= (node.end_lineno or node.lineno):
+            if found and any(part is node for part in ast.walk(found[-1][0])):
+                found.pop()
+            found.append((node, functions))
+    return found
 
 
 def growing_call_at(frame: Frame) -> Statement | None:
     """The statement at a frame's line, when it adds to some container."""
-    found = statement_at(frame.file, frame.line)
-    if found is None:
-        return None
-    statement, function = found
-    for call in _own_calls(statement):
-        if isinstance(call.func, ast.Attribute) and _name_of(call.func) in GROWING_CALLS:
-            return Statement(
-                frame.file, statement.lineno, statement.end_lineno or statement.lineno, "add", function, statement,
-                _target_of(call.func.value),
-            )  # fmt: skip
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        return Statement(
-            frame.file, statement.lineno, statement.end_lineno or statement.lineno, "item", function, statement,
-            _target_of(statement.targets[0].value),
-        )  # fmt: skip
+    tree = parse(frame.file)
+    for node, functions in _statements_at(tree, frame.line):
+        kind, container = _container_filled_by(node)
+        if tree is not None and container is not None:
+            return _statement(frame.file, tree, node, functions, kind, _target_of(container))
     return None
+
+
+def _container_filled_by(statement: ast.stmt) -> tuple[str, ast.expr | None]:
+    for call in _own_calls(statement):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in GROWING_CALLS:
+            return "add", call.func.value
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        return "item", statement.targets[0].value
+    return "", None
 
 
 def _target_of(node: ast.expr) -> Target:
@@ -350,7 +451,7 @@ def with_item(file: str, line: int, manager: str) -> ast.Call | None:
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line <= (node.end_lineno or line):
             for item in node.items:
-                if isinstance(item.context_expr, ast.Call) and _name_of(item.context_expr.func) == manager:
+                if isinstance(item.context_expr, ast.Call) and name_of(item.context_expr.func) == manager:
                     best = item.context_expr
     return best
 
@@ -369,7 +470,7 @@ def calls(file: str, name: str) -> Iterator[ast.Call]:
     """Every call of a function or method of this name in a file."""
     tree = parse(file)
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and _name_of(node.func) == name:
+        if isinstance(node, ast.Call) and name_of(node.func) == name:
             yield node
 
 
@@ -450,7 +551,7 @@ def _is_tensor_like(node: ast.expr) -> bool:
         return _is_tensor_like(node.operand)
     if isinstance(node, ast.BinOp):
         return _is_tensor_like(node.left) or _is_tensor_like(node.right)
-    if isinstance(node, ast.Call) and _name_of(node.func) in dir(builtins):
+    if isinstance(node, ast.Call) and name_of(node.func) in dir(builtins):
         return False
     return not isinstance(node, ast.Constant)
 

@@ -147,31 +147,42 @@ class Watch:
     # what the loop calls; none of it lets an error of ours out
 
     def step(self) -> None:
-        """End of a step, called at a quiet point. Raises ``LeakError`` only with ``on_leak="raise"``."""
+        """End of a step, called at a quiet point.
+
+        Raises:
+            LeakError: with ``on_leak="raise"`` only.
+            LeakWarning: with ``on_leak="warn"`` where the program has made warnings errors.
+        """
         if self._off or os.getpid() != self._process:
             return
         if self._hunt is None:
-            self._start()
+            self._begin()
         try:
             if self._hunt is not None:
                 self._hunt.step()
-        except LeakError:
+                self._tell()
+        except (LeakError, LeakWarning):
             raise
         except Exception as error:
             self._fail(error)
 
     def _start(self) -> None:
+        """A loop begins, inside those that this thread is in already."""
         if self._off or os.getpid() != self._process:
             return
+        for outer in _stack.active:
+            if outer is not self and outer._hunt is not None:
+                outer._hunt.coarse = True
+        if self not in _stack.active:
+            _stack.active.append(self)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._hunt is not None:
+            return
         try:
-            for outer in _stack.active:
-                if outer is not self and outer._hunt is not None:
-                    outer._hunt.coarse = True
-            if self not in _stack.active:
-                _stack.active.append(self)
-            if self._hunt is None:
-                self._hunt = Hunt(self._options, self._watched(), self._planned(), self._found)
-                logger.info(text.opening(self._hunt))
+            self._hunt = Hunt(self._options, self._watched(), self._planned())
+            logger.info(text.opening(self._hunt))
         except Exception as error:
             self._fail(error)
 
@@ -185,8 +196,9 @@ class Watch:
             return
         try:
             self._hunt.finish()
+            self._tell()
             self._close()
-        except LeakError:
+        except (LeakError, LeakWarning):
             self._close()
             raise
         except Exception as error:
@@ -249,6 +261,12 @@ class Watch:
             return len(self._iterable)
         except Exception:  # whatever the iterable's own __len__ does
             return None
+
+    def _tell(self) -> None:
+        """Say what was found since the last step."""
+        assert self._hunt is not None
+        for finding in self._hunt.fresh_findings():
+            self._found(finding)
 
     def _found(self, finding: Finding) -> None:
         repeated = finding.signature in _logged

@@ -240,13 +240,13 @@ def test_gc_is_off_meanwhile(look, monkeypatch):
 
 
 def test_threads_wait_while_items_are_counted(monkeypatch):
-    seen, ends = set(), census.ends
+    seen, ends = set(), census._ends_of_all
 
     def look_around(*arguments):
         seen.add(sys.getswitchinterval())
         return ends(*arguments)
 
-    monkeypatch.setattr(census, "ends", look_around)
+    monkeypatch.setattr(census, "_ends_of_all", look_around)
     census.take(1)
     assert seen == {1.0}
 

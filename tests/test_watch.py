@@ -595,3 +595,15 @@ def test_a_watch_left_in_the_middle_lets_go_when_it_dies():
     with contextlib.closing(loop):
         next(loop)
     assert list(loop) == []
+
+
+def test_a_finished_watch_needs_no_gc_to_go():
+    import weakref
+
+    loop = leakhunter.watch(range(60))
+    for _ in loop:
+        leak()
+    assert loop.report.findings
+    reference = weakref.ref(loop)
+    del loop
+    assert reference() is None

@@ -8,12 +8,14 @@ every object, so it is closed as soon as what was seen has been put into words.
 from __future__ import annotations
 
 import array
+import bisect
 import functools
 import gc
 import itertools
+import operator
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -230,39 +232,49 @@ class _Snapshot:
 
 
 def _snapshot(objects: list[Any]) -> _Snapshot:
+    # All in C, not only for its speed: in Python code, threads may change.
     count = len(objects)
-    kinds = {id(kind): kind for kind in map(type, objects)}
-    measure = {key: _length_of(kind) for key, kind in kinds.items()}
-    # A reference of ours to a type would be counted below as one from outside.
-    kinds.clear()
+    type_ids = np.fromiter(map(id, map(type, objects)), np.int64, count)
     snapshot = _Snapshot(
         np.fromiter(map(id, objects), np.int64, count),
-        np.fromiter(map(id, map(type, objects)), np.int64, count),
+        type_ids,
         np.fromiter(map(sys.getrefcount, objects), np.int64, count),
-        np.fromiter((measure[id(type(thing))](thing) for thing in objects), np.int64, count),
+        _lengths(objects, type_ids.tolist()),
     )
     for start in range(0, count, CHUNK):
         referents = list(map(gc.get_referents, walkable(objects[start : start + CHUNK])))
-        snapshot.degrees.append(np.fromiter(map(len, referents), np.int64, len(referents)))
-        total = sum(map(len, referents))
-        flat = itertools.chain.from_iterable(referents)
-        snapshot.referents.append(np.fromiter(map(id, flat), np.int64, total))
-        snapshot.leaves += [
-            (source, thing)
-            for source, things in enumerate(referents, start)
-            for thing in things
-            if id(type(thing)) in LEAVES and LEAVES[id(type(thing))](thing)
-        ]
+        degrees = list(map(len, referents))
+        flat = list(itertools.chain.from_iterable(referents))
+        snapshot.degrees.append(np.array(degrees, np.int64))
+        snapshot.referents.append(np.fromiter(map(id, flat), np.int64, len(flat)))
+        snapshot.leaves += _leaves(flat, [start, *itertools.accumulate(degrees)], start)
     return snapshot
 
 
-def _length_of(kind: type) -> Callable[[Any], int]:
-    """How to count the items of the instances of a type; -1 items for what is no container."""
-    return next((count for base, count in CONTAINERS if slots.derives(kind, base)), _no_length)
+def _lengths(objects: list[Any], type_ids: list[int]) -> Ints:
+    """Items of each container, -1 for anything else."""
+    kinds = dict(zip(type_ids, map(type, objects), strict=True))
+    measure = {
+        key: length for key, kind in kinds.items() for base, length in CONTAINERS if slots.derives(kind, base)
+    }
+    nodes = list(itertools.compress(range(len(objects)), map(measure.__contains__, type_ids)))
+    items = [measure[type_ids[node]](objects[node]) for node in nodes]
+    lengths = np.full(len(objects), -1, np.int64)
+    lengths[nodes] = items
+    return lengths
 
 
-def _no_length(thing: object) -> int:
-    return -1
+def _leaves(flat: list[Any], ends: list[int], start: int) -> list[tuple[int, Any]]:
+    """Those referents that are leaves, each with the number of the object that refers to it.
+
+    ``ends`` are the positions in ``flat`` after the referents of each object, the number of the first object first.
+    """
+    chosen = map(LEAVES.__contains__, map(id, map(type, flat)))
+    positions = list(itertools.compress(range(len(flat)), chosen))
+    tracked = map(gc.is_tracked, map(flat.__getitem__, positions))
+    untracked = itertools.compress(positions, map(operator.not_, tracked))
+    found = [position for position in untracked if LEAVES[id(type(flat[position]))](flat[position])]
+    return [(start + bisect.bisect_right(ends, position, lo=1) - 1, flat[position]) for position in found]
 
 
 def _connect(heap: Heap, snapshot: _Snapshot) -> None:
@@ -283,7 +295,7 @@ def _connect(heap: Heap, snapshot: _Snapshot) -> None:
 def is_leaf(thing: object) -> bool:
     """Whether gc does not track a thing that may be large: an array, a long text, a dict or tuple that holds such."""
     test = LEAVES.get(id(type(thing)))
-    return test is not None and test(thing)
+    return test is not None and not gc.is_tracked(thing) and test(thing)
 
 
 def add_leaf(heap: Heap, source: int, thing: Any, label: str = "") -> None:
@@ -295,13 +307,9 @@ def add_leaf(heap: Heap, source: int, thing: Any, label: str = "") -> None:
     node = heap.add(thing)
     heap.link(source, node, label)
     if not known and slots.is_exactly(thing, dict, tuple):
-        for item in _items(thing):
+        for item in thing.values() if type(thing) is dict else thing:
             if is_leaf(item):
                 add_leaf(heap, node, item)
-
-
-def _items(holder: dict[Any, Any] | tuple[Any, ...]) -> Iterable[Any]:
-    return holder.values() if type(holder) is dict else holder
 
 
 def _link_array(heap: Heap, source: int, values: npt.NDArray[Any], label: str = "") -> None:
@@ -331,12 +339,12 @@ def _holds_payload(holder: Any) -> bool:
 
     gc leaves out those in which nothing can be part of a cycle, and an array is taken for such.
     """
-    return not gc.is_tracked(holder) and not PAYLOAD.isdisjoint(id(type(item)) for item in _items(holder))
+    return not PAYLOAD.isdisjoint(map(id, map(type, holder.values() if type(holder) is dict else holder)))
 
 
 TEXTS = (bytes, bytearray, array.array)
 PAYLOAD = {id(kind) for kind in (np.ndarray, *TEXTS)}
-# What gc does not track and may be large: the id of its type, with a test of one such thing.
+# What may be large where gc does not track it: the id of its type, with a test of one such thing.
 LEAVES: dict[int, Callable[[Any], bool]] = {
     id(np.ndarray): lambda thing: True,
     **{id(kind): _is_long for kind in TEXTS},

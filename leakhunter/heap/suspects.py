@@ -691,11 +691,7 @@ class Diagnosis:
         """Containers that have gained items, whatever the items are."""
         least = max(2, self.window // 4)
         grown: dict[int, int] = {}
-        lengths = self.census.lengths.tolist()
-        for address, position in self._listed.items():
-            node = self.heap.find_id(address)
-            if node < 0 or self.heap.length(node) < lengths[position] + least:
-                continue
+        for node in self._longer(least):
             if self.heap.ours[node] or not self.reached[node]:
                 continue
             grew = self._grew(node)
@@ -710,6 +706,20 @@ class Diagnosis:
         return [
             self._container(members, grown) for key, members in groups.items() if ("held", key) not in known
         ]
+
+    def _longer(self, least: int) -> list[int]:
+        """Containers with at least ``least`` items more than at the census."""
+        heap, census = self.heap, self.census
+        addresses = np.fromiter(map(id, heap.objects[: heap.tracked]), np.int64, heap.tracked)
+        position = np.minimum(np.searchsorted(census.container_ids, addresses), len(census.container_ids) - 1)
+        listed = (heap.lengths >= 0) & (census.container_ids[position] == addresses)
+        longer: list[int] = np.flatnonzero(listed & (heap.lengths >= census.lengths[position] + least)).tolist()
+        # Dicts that gc does not track are few.
+        for node in range(heap.tracked, heap.size):
+            before = self._listed.get(id(heap.objects[node]))
+            if before is not None and heap.length(node) >= int(census.lengths[before]) + least:
+                longer.append(node)
+        return longer
 
     def _fills_by_probing(self, path: list[int]) -> bool:
         """Whether a container is one of PyTorch's that operators fill when they first meet a dispatch mode of ours."""

@@ -30,7 +30,7 @@ def without_decorator(file: str, line: int) -> str:
             continue
         for decorator in node.decorator_list:
             called = decorator.func if isinstance(decorator, source.ast.Call) else decorator
-            if node.decorator_list[0].lineno == line and source._name_of(called) in ("lru_cache", "cache"):
+            if node.decorator_list[0].lineno == line and source.name_of(called) in ("lru_cache", "cache"):
                 whole = source.Edit(
                     decorator.lineno, 0, (decorator.end_lineno or decorator.lineno) + 1, 0, ""
                 )

@@ -16,9 +16,9 @@ def recognise(case: Case) -> bool:
 def _registered(file: str, function: str, *registrars: str) -> bool:
     for registrar in registrars:
         for call in source.calls(file, registrar):
-            for argument in source._arguments(call):
+            for argument in source.arguments(call):
                 if any(
-                    source._name_of(part) == function
+                    source.name_of(part) == function
                     for part in source.ast.walk(argument)
                     if isinstance(part, source.ast.expr)
                 ):

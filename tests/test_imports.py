@@ -1,0 +1,63 @@
+"""What importing leakhunter loads, and which layer may know which."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "leakhunter"
+HEAVY = ("scipy", "objgraph", "executing", "rich", "lightning", "transformers", "ignite", "accelerate", "jinja2", "pytest")
+
+# From left to right; none imports one that stands to its right.
+LAYERS = ["units", "origin", "slots", "findings", "options", "series", "growth", "meters", "probe", "heap"]
+LAYERS += ["source", "patterns", "hunt", "report", "watch"]
+
+
+def test_importing_it_loads_no_heavy_library(run_python):
+    code = f"import sys, torch; before = set(sys.modules); import leakhunter; print(sorted(set({HEAVY}) & set(sys.modules) - before))"
+    assert run_python(code).stdout.strip() == "[]"
+
+
+def test_a_healthy_loop_loads_none_either(run_python):
+    code = (
+        "import sys, torch, leakhunter\n"
+        "for _ in leakhunter.watch(range(60)): pass\n"
+        f"print(sorted(set({HEAVY}) & set(sys.modules)))"
+    )
+    assert run_python(code).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["leakhunter.findings", "leakhunter.growth", "leakhunter.report.text", "leakhunter.source"])
+def test_the_core_does_without_torch(module):
+    for path in (PACKAGE / f"{module.removeprefix('leakhunter.').replace('.', '/')}.py",):
+        assert "torch" not in imported(path)
+
+
+def imported(path: pathlib.Path) -> set[str]:
+    """The names of modules that a file imports when it is loaded."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+def layer(module: str) -> int | None:
+    parts = module.split(".")
+    return LAYERS.index(parts[1]) if parts[0] == "leakhunter" and len(parts) > 1 and parts[1] in LAYERS else None
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_layer_imports_one_to_its_right(path):
+    name = ".".join(["leakhunter", *path.relative_to(PACKAGE).with_suffix("").parts])
+    own = layer(name)
+    if own is None:
+        return
+    for other in imported(path):
+        found = layer(other)
+        assert found is None or found <= own, f"{name} imports {other}"
