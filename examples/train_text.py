@@ -132,7 +132,7 @@ def hooks(trainer: Trainer, batch: Tensor, loss: Tensor) -> None:
     trainer.model.norm.register_forward_hook(record)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def positions(batch: Tensor) -> Tensor:
     """Where each character stands; cached, as it was meant to depend on the length only."""
     return torch.arange(batch.numel()).view_as(batch)

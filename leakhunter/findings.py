@@ -238,7 +238,7 @@ class Report:
 
 
 def _decode(kind: Any, value: Any) -> Any:
-    """``value``, read from JSON, as the type that ``kind`` says. Unknown keys are ignored: newer files may have them."""
+    """``value``, read from JSON, as the type that ``kind`` says. Unknown keys are ignored: newer files have them."""
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise TypeError(f"{getattr(kind, '__name__', kind)} must be an object")

@@ -42,6 +42,7 @@ class Trend:
         block: Steps in the shortest block.
         floor: Growth per step that is ignored.
         least: Growth over five blocks that is ignored.
+
     """
 
     def __init__(self, beat: int, block: int, floor: float, least: float) -> None:
@@ -158,6 +159,7 @@ def judge(steps: Sequence[int], readings: Sequence[float], floor: float, least: 
         readings: Their values, in any unit.
         floor: Growth per step that counts as none.
         least: Total growth that counts as none.
+
     """
     count = len(readings)
     since = steps[0] if steps else 0
@@ -222,7 +224,7 @@ def _judge_end(steps: Sequence[int], readings: Sequence[float], floor: float, le
 
 
 def sawtooth_period(steps: Sequence[int], readings: Sequence[float]) -> int:
-    """The median distance in steps of the drops by more than half the spread; 0 when they are fewer than two or uneven."""
+    """The median steps between drops by more than half the spread; 0 when they are fewer than two or uneven."""
     low, high = min(readings), max(readings)
     drops = []
     peak = readings[0]

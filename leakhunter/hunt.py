@@ -112,6 +112,7 @@ class Hunt:
         options: How to watch.
         watched: What is watched, in words.
         planned: How many steps there will be, None when that is not known.
+
     """
 
     def __init__(self, options: Options, watched: str, planned: int | None) -> None:
@@ -477,14 +478,14 @@ class Hunt:
         ]
 
     def _still_unexplained(self, growth: Any) -> bool:
-        """Whether each step adds the same, or an earlier probe found nothing either and nothing was given back since."""
+        """Whether each step adds the same, or an earlier probe found nothing and nothing was given back since."""
         gauge = next(gauge for gauge in self._gauges() if gauge.quantity.name == growth.meter)
         if gauge.trend is not None and gauge.trend.regular(BLOCKS * self.block) and growth.went_on:
             return True
         if growth.meter not in self._unexplained:
             return False
         step, reading = self._unexplained[growth.meter]
-        return self._read(gauge) - reading >= 0.5 * growth.rate * (growth.step - step)
+        return bool(self._read(gauge) - reading >= 0.5 * growth.rate * (growth.step - step))
 
     def _capacity(self, gauge: Gauge) -> float:
         """Bytes still free where the quantity lives, 0 when unknown."""

@@ -37,6 +37,7 @@ class Options:
             ``"warn"`` (also a ``LeakWarning``), ``"raise"`` (``LeakError`` out of the loop), or a function that is
             called with the finding. ``LEAKHUNTER_ON_LEAK``.
         report: Where to write the report as JSON when the loop ends. ``LEAKHUNTER_REPORT``.
+
     """
 
     enabled: bool = True
@@ -69,6 +70,7 @@ class Options:
         Raises:
             TypeError: an argument is no option.
             ValueError: an argument or environment variable has a value that is none.
+
         """
         fields = {f.name: f for f in dataclasses.fields(cls)}
         for name in given:

@@ -39,7 +39,7 @@ def is_user_file(file: str) -> bool:
         return False
     if file.startswith("<"):
         # Notebook cells, the prompt and exec are the user's; frozen modules and generated code are not.
-        return file.startswith(("<ipython", "<stdin", "<string", "<cell", "<console"))
+        return file.startswith(("<ipython", "<stdin", "<python-input", "<string", "<cell", "<console"))
     return not os.path.abspath(file).startswith(library_folders())
 
 

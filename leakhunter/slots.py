@@ -22,7 +22,7 @@ _NAME = type.__dict__["__name__"]
 _QUALIFIED_NAME = type.__dict__["__qualname__"]
 _MODULE = type.__dict__["__module__"]
 _DICT = type.__dict__["__dict__"]
-_MODULE_DICT = types.ModuleType.__dict__["__dict__"]
+_MODULE_DICT: Any = vars(types.ModuleType)["__dict__"]
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def module_dict(module: object) -> dict[str, Any]:
 def instance_dict(thing: object) -> dict[str, Any]:
     """The attribute dict of an object, empty when it has none; a property called ``__dict__`` is not run."""
     for kind in mro(type(thing)):
-        found = type_dict(kind).get("__dict__")
+        found: Any = type_dict(kind).get("__dict__")
         if is_exactly(found, types.GetSetDescriptorType, types.MemberDescriptorType):
             try:
                 namespace = found.__get__(thing)
@@ -108,6 +108,7 @@ def local_variables(frame: types.FrameType, listed: int = 0) -> dict[str, Any]:
     Args:
         frame: The frame.
         listed: References that the caller itself has to every object that gc tracks.
+
     """
     if not frame.f_code.co_flags & CO_OPTIMIZED:
         return {}
@@ -143,6 +144,6 @@ class TensorSlots:
     dtype: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["dtype"].__get__)
     shape: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.__dict__["shape"].__get__)
     storage: Callable[[Any], Any] = staticmethod(torch._C.TensorBase.untyped_storage)
-    uses: Callable[[Any], int] = staticmethod(torch._C.TensorBase._use_count)
+    uses: Callable[[Any], int] = staticmethod(vars(torch._C.TensorBase)["_use_count"])
     numel: Callable[[Any], int] = staticmethod(torch._C.TensorBase.numel)
     item_size: Callable[[Any], int] = staticmethod(torch._C.TensorBase.element_size)

@@ -133,7 +133,8 @@ class Watch:
 
     def __call__(self, function: F) -> F:
         """Use as a decorator of a generator function: every call of it is watched."""
-        return _decorated(function, self._options)
+        watched: F = _decorated(function, self._options)
+        return watched
 
     def __len__(self) -> int:
         return len(self._iterable)
@@ -152,6 +153,7 @@ class Watch:
         Raises:
             LeakError: with ``on_leak="raise"`` only.
             LeakWarning: with ``on_leak="warn"`` where the program has made warnings errors.
+
         """
         if self._off or os.getpid() != self._process:
             return
@@ -318,16 +320,17 @@ def watch(iterable: Any = None, /, **options: Any) -> Any:
     Raises:
         TypeError: the argument cannot be iterated over, or an option does not exist.
         ValueError: an option has a value that is none.
+
     """
     chosen = Options.resolve(**options)
     if inspect.isgeneratorfunction(iterable) or inspect.isasyncgenfunction(iterable):
         return _decorated(iterable, chosen)
-    if iterable is not None and not hasattr(iterable, "__iter__") and not hasattr(iterable, "__aiter__"):
-        if not hasattr(iterable, "__getitem__"):
-            kind = type(iterable).__name__
-            raise TypeError(
-                f"watch() was given a {kind}: give it what you iterate over, such as the DataLoader or a range"
-            )
+    ways = ("__iter__", "__aiter__", "__getitem__")
+    if iterable is not None and not any(hasattr(iterable, way) for way in ways):
+        kind = type(iterable).__name__
+        raise TypeError(
+            f"watch() was given a {kind}: give it what you iterate over, such as the DataLoader or a range"
+        )
     return Watch(iterable, chosen, _place())
 
 
@@ -355,6 +358,7 @@ def check(function: Callable[[], Any], repeats: int = 20, **options: Any) -> Rep
     Raises:
         TypeError: ``function`` cannot be called.
         ValueError: ``repeats`` is less than 1.
+
     """
     if not callable(function):
         raise TypeError(

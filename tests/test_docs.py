@@ -44,9 +44,8 @@ def run(command: str, folder: pathlib.Path = ROOT) -> str:
     words = shlex.split(command, comments=True)
     if words[0] == "python":
         words[0] = sys.executable
-    done = subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, timeout=280, check=False, env={**os.environ, "COLUMNS": "120"}
-    )
+    env = {**os.environ, "COLUMNS": "120"}
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=280, check=False, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -123,7 +122,7 @@ def test_every_pattern_has_its_row():
 def test_every_option_has_its_row_with_its_default():
     table = {row[0].strip("`"): row for row in rows("docs/options.md") if row[0].startswith("`")}
     for option in dataclasses.fields(Options):
-        name, default, variable, meaning = table.pop(option.name)
+        _, default, variable, meaning = table.pop(option.name)
         assert default == f"`{option.default!r}`"
         assert variable == f"`{PREFIX}{option.name.upper()}`"
         assert meaning

@@ -108,14 +108,19 @@ def test_results_are_the_same_bit_for_bit(make, leak):
     assert losses(make, True, leak) == losses(make, False, leak)
 
 
+def defaults():
+    of_torch = (torch.is_grad_enabled(), torch.get_num_threads())
+    return (torch.get_rng_state(), *of_torch, gc.isenabled(), gc.get_threshold())
+
+
 def test_random_state_and_defaults_are_left_alone():
     torch.manual_seed(0)
     kept = []
-    before = (torch.get_rng_state(), torch.is_grad_enabled(), torch.get_num_threads(), gc.isenabled(), gc.get_threshold())
+    before = defaults()
     interval = sys.getswitchinterval()
     for _ in leakhunter.watch(range(STEPS)):
         kept.append(torch.zeros(1024))
-    after = (torch.get_rng_state(), torch.is_grad_enabled(), torch.get_num_threads(), gc.isenabled(), gc.get_threshold())
+    after = defaults()
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
     assert sys.getswitchinterval() == interval
@@ -310,7 +315,7 @@ def test_attributes_of_user_objects_are_never_run():
     """A heap of hostile objects in the way of the walk: each would raise if it were asked anything."""
 
     class Hostile:
-        __slots__ = ("tensor", "__weakref__")
+        __slots__ = ("__weakref__", "tensor")
 
         def __init__(self):
             object.__setattr__(self, "tensor", torch.zeros(512))
@@ -421,12 +426,12 @@ def test_a_fork_in_the_loop_works():
     loader = DataLoader(TensorDataset(torch.randn(512, 8)), batch_size=8, num_workers=2)
     kept = []
     hunt = leakhunter.watch(loader)
-    for (x,) in hunt:
+    for _ in hunt:
         kept.append(torch.zeros(4096))
         x.sum().item()
     assert hunt.report.steps == 64
     # The loader starts workers while the recorder is on, in the next round.
-    for (x,) in hunt:
+    for _ in hunt:
         kept.append(torch.zeros(4096))
     assert hunt.report.steps == 128
     assert hunt.report.open

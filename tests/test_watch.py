@@ -115,7 +115,7 @@ def test_length_and_attributes_are_those_of_the_iterable():
     assert loop.batch_size == 4
     assert loop.dataset is loader.dataset
     with pytest.raises(AttributeError, match="no_such_thing"):
-        loop.no_such_thing  # noqa: B018
+        loop.no_such_thing
 
 
 def test_a_loop_without_length_has_none():
@@ -182,7 +182,7 @@ def test_a_loop_in_a_method_names_the_attribute():
 
 def test_the_holder_may_stand_in_a_base_class():
     class Base:
-        seen: list = []  # noqa: RUF012
+        seen: list = []
 
     class Child(Base):
         def step(self):

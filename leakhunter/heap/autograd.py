@@ -148,7 +148,7 @@ class _Walk:
         elif packed is not None:
             self._python_object(node, packed, label)
 
-    def _python_object(self, node: int, thing: object, label: str) -> None:
+    def _python_object(self, node: int, thing: Any, label: str) -> None:
         target = self.heap.find(thing)
         if target < 0 and slots.is_a(thing, torch.Tensor):
             target = self.heap.add(thing)
@@ -211,15 +211,15 @@ class _Walk:
         self.heap.link(node, self.heap.add_storage(Storage(storage._cdata, size, place)), "storage")
 
 
-def _saved_names(kind: type) -> tuple[str, ...]:
+def _saved_names(kind: Any) -> tuple[str, ...]:
     """Names of the packed values of a node type."""
     # A custom Function is a class of the user's, which no cache of ours may keep.
-    return (
-        ("_raw_saved_tensors",) if issubclass(kind, torch._C._FunctionBase) else _built_in_saved_names(kind)
-    )
+    if slots.derives(kind, torch._C._FunctionBase):
+        return ("_raw_saved_tensors",)
+    return _built_in_saved_names(kind)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _built_in_saved_names(kind: type) -> tuple[str, ...]:
     # dir() of a node costs more than the whole visit.
     return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

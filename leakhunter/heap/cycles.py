@@ -58,7 +58,7 @@ def settle_hooks(heap: Heap, held: Bools, edges: Bools) -> Bools:
     candidates = [node for node in np.flatnonzero(held).tolist() if _is_hook_dict(heap, node)]
     if not candidates:
         return held
-    others = held.copy()
+    others: Bools = held.copy()
     others[candidates] = False
     reached = reachable(heap, others, edges)
     graph = sparse(heap, edges)
@@ -88,7 +88,7 @@ def _is_hook_dict(heap: Heap, node: int) -> bool:
 
 def _settle_pack_hooks(heap: Heap, held: Bools) -> Bools:
     """``held`` less the pack hooks: a saved value keeps the pair of its hooks, and shows the one that unpacks."""
-    settled = held.copy()
+    settled: Bools = held.copy()
     for unpack, uses in heap.unpack_hooks.items():
         for node in _siblings(heap, unpack):
             unexplained = heap.external[node] - heap.explained.get(node, 0)
@@ -134,9 +134,9 @@ def _hook_owner(heap: Heap, graph: Any, node: int, reached: Bools) -> int:
             thing = heap.objects[target]
             if slots.is_a(thing, torch.Tensor):
                 if node in graph.indices[graph.indptr[target] : graph.indptr[target + 1]]:
-                    return target
+                    return int(target)
             elif nearest < 0 and target in heap.sequence:
-                nearest = target
+                nearest = int(target)
     return nearest
 
 

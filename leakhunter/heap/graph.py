@@ -354,7 +354,7 @@ LEAVES: dict[int, Callable[[Any], bool]] = {
 
 
 def _mark_ours(heap: Heap) -> None:
-    """Objects of our own types, our generators and modules, and containers they own: they hold nothing of the user's."""
+    """Objects of our own types, our generators and modules, and containers they own: none holds for the user."""
     own = [key for key, kind in heap.types().items() if _is_our_type(kind)]
     heap.ours[: heap.tracked] = np.isin(heap.type_ids, own)
     for node in heap.tracked_nodes(types.GeneratorType):

@@ -30,7 +30,8 @@ from leakhunter.probe.census import CONTAINERS
 from leakhunter.slots import TensorSlots, derives, instance_dict
 
 CACHE = functools._lru_cache_wrapper
-ITERATORS = (itertools.cycle, itertools.chain, type(itertools.tee([])[0]), zip, map, filter, enumerate)
+TEE: type = type(itertools.tee([])[0])
+ITERATORS: tuple[type, ...] = (itertools.cycle, itertools.chain, TEE, zip, map, filter, enumerate)
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Link:
         function: Qualified name of that code.
         length: Items in a container, -1 for anything else.
         bound: The most items it will ever have, -1 when nothing bounds it.
+
     """
 
     edge: str
@@ -149,7 +151,7 @@ def bound(thing: object) -> int:
     """The most items a container will ever have, as it says itself; -1 when nothing bounds it."""
     kind = type(thing)
     if derives(kind, collections.deque):
-        most = collections.deque.maxlen.__get__(thing)  # type: ignore[attr-defined]
+        most = collections.deque.maxlen.__get__(thing)
         return -1 if most is None else int(most)
     if kind is CACHE:
         most = thing.cache_info().maxsize  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from leakhunter import slots
 from leakhunter.heap import labels, roots
 from leakhunter.heap.graph import Bools, Heap, Ints
 from leakhunter.heap.labels import Edge, Link
+from leakhunter.origin import module_file
 
 # A path of more references than this is cut: what lies beyond is the inside of some structure.
 DEEPEST = 5_000
@@ -178,7 +179,7 @@ class Paths:
         heap = self.heap
         if node in self._modules:
             name = self._modules[node]
-            return Link("root", name, "module", "python module", name, labels.module_file(name))
+            return Link("root", name, "module", "python module", name, module_file(name))
         if node in heap.frames:
             link = labels.describe(heap.objects[node], Edge("root", ""))
             return replace(link, detail=roots.thread_name(heap.frames[node]))

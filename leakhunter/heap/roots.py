@@ -7,7 +7,6 @@ import threading
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 

@@ -94,7 +94,7 @@ class Suspect:
         sample: One of the survivors.
         hints: Facts for the catalogue, by name.
         rivals: Other paths to the same survivors.
-        pattern: The catalogue entry that alone can explain it, when the evidence itself says which.
+
     """
 
     state: str
@@ -351,9 +351,9 @@ class Diagnosis:
                 return (position, grew) if self._has_grown_all_along(length, grew) else (-1, 0)
             # What fans out at a container that has not grown is a ring, or a fixed set of growing things.
             level = len(known) == len(before)
-            if len(here) > len(before) and not level:
-                if len(here) >= max(2, self.window // 4) and self._spread(group) >= 2:
-                    return position, -1
+            fans_out = len(here) > len(before) and not level
+            if fans_out and len(here) >= max(2, self.window // 4) and self._spread(group) >= 2:
+                return position, -1
         if group.route.repeats and len(paths) >= 2:
             return shortest - 2, -1
         return -1, 0
@@ -480,7 +480,7 @@ class Diagnosis:
         return suspects
 
     def _graph_edges(self) -> tuple[dict[int, list[int]], dict[int, int]]:
-        """node -> next nodes, and tensor -> its grad_fn."""
+        """Node -> next nodes, and tensor -> its grad_fn."""
         following: dict[int, list[int]] = defaultdict(list)
         holders: dict[int, int] = {}
         for (source, target), text in self.heap.labels.items():
@@ -510,7 +510,7 @@ class Diagnosis:
         return entries
 
     def _saved_storages(self) -> dict[int, list[int]]:
-        """node -> storages that it saved and that no Python variable holds."""
+        """Node -> storages that it saved and that no Python variable holds."""
         tensor_storages: dict[int, list[int]] = defaultdict(list)
         saved: dict[int, list[int]] = defaultdict(list)
         for (source, target), text in self.heap.labels.items():
@@ -633,22 +633,22 @@ class Diagnosis:
                 if birth.site == site and address in by_address
             ]
             paths = {node: path for node in nodes if (path := self.paths.to(node)) is not None}
-            for group in self._group(paths):
-                found.append(
-                    Suspect(
-                        state="held",
-                        route=group.route,
-                        count=1,
-                        bytes=sizes[-1] - sizes[0],
-                        bytes_per_step=(sizes[-1] - sizes[0]) / (seen[-1][0] - seen[0][0]),
-                        held_count=len(group.members),
-                        held_bytes=sum(self.storages[node].bytes for node in group.members),
-                        device=self.storages[group.members[0]].device,
-                        stacks=(self.births.stacks[site],),
-                        sample=self._sample(group.paths[0]),
-                        hints={"replaced": seen[-1][0] - seen[0][0]},
-                    )
+            found += [
+                Suspect(
+                    state="held",
+                    route=group.route,
+                    count=1,
+                    bytes=sizes[-1] - sizes[0],
+                    bytes_per_step=(sizes[-1] - sizes[0]) / (seen[-1][0] - seen[0][0]),
+                    held_count=len(group.members),
+                    held_bytes=sum(self.storages[node].bytes for node in group.members),
+                    device=self.storages[group.members[0]].device,
+                    stacks=(self.births.stacks[site],),
+                    sample=self._sample(group.paths[0]),
+                    hints={"replaced": seen[-1][0] - seen[0][0]},
                 )
+                for group in self._group(paths)
+            ]
         return found
 
     def _native(self) -> list[Suspect]:
@@ -757,7 +757,8 @@ class Diagnosis:
     def _deep_size(self, thing: object) -> int:
         """Bytes of an item and of what is new with it, tensors' storages included."""
         heap, census = self.heap, self.census
-        total, seen, pending = 0, set(), [thing]
+        total, pending = 0, [thing]
+        seen: set[int] = set()
         new_node = heap.find(thing)
         if new_node < 0:
             return _size(thing)
@@ -885,13 +886,13 @@ def _sample_of(thing: object) -> Sample:
 PLAIN = (int, float, bool, complex, str, type(None))
 
 
-def _is_plain(thing: object, depth: int = 0) -> bool:
+def _is_plain(thing: Any, depth: int = 0) -> bool:
     """Whether a thing is a number, a short text, or a small record of such."""
     kind = type(thing)
     if slots.is_exactly(thing, *PLAIN):
         return kind is not str or len(thing) < 200
     if depth < 2 and slots.is_exactly(thing, tuple, list, dict) and labels.length(thing) <= 16:
         items = thing.values() if kind is dict else thing
-        return all(_is_plain(item, depth + 1) for item in items)  # type: ignore[union-attr]
+        return all(_is_plain(item, depth + 1) for item in items)
     return False
 

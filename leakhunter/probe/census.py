@@ -98,7 +98,7 @@ def mark(known: frozenset[int] = frozenset()) -> Marks:
             for node in _tensors(kinds, types_of(objects, kinds)):
                 storage = _storage(objects[node])
                 if storage is not None and storage._cdata not in known and storage._cdata not in addresses:
-                    addresses.add(storage._weak_ref())
+                    addresses.add(storage._weak_ref())  # type: ignore[arg-type]
             return Marks(addresses)
         finally:
             objects.clear()

@@ -83,7 +83,7 @@ class Recorder(TorchDispatchMode):
     """Records births while it is on the stack of dispatch modes of the thread that armed it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.births = Births()
         self.step = 0
         self.error: Exception | None = None
@@ -219,7 +219,7 @@ class Recorder(TorchDispatchMode):
         storage = tensor.untyped_storage()
         if storage.device.type == "meta":  # FakeTensors too, whatever device they stand for
             return
-        address = storage._weak_ref()
+        address: int = storage._weak_ref()  # type: ignore[assignment]
         if address in living:
             torch.UntypedStorage._free_weak_ref(address)
             return
@@ -268,7 +268,7 @@ class Recorder(TorchDispatchMode):
         births = self.births
         expired, free = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref
         for address in [address for address in births.living if expired(address)]:
-            free(address)
+            free(address)  # type: ignore[no-untyped-call]
             del births.living[address]
         per_site: dict[int, list[int]] = {}
         for birth in births.living.values():

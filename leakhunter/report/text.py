@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from leakhunter.findings import Finding, Report, Series
+from leakhunter.findings import Finding, Node, Report, Series
 from leakhunter.origin import shorten
 from leakhunter.units import size
 
@@ -111,9 +111,9 @@ def _holder_line(found: Finding) -> str:
 
 
 def _nodes(found: Finding) -> Iterator[str]:
-    nodes = found.holder.nodes
+    nodes: tuple[Node | None, ...] = found.holder.nodes
     if len(nodes) > MOST_NODES:
-        nodes = (*nodes[: MOST_NODES // 2], None, *nodes[-MOST_NODES // 2 :])  # type: ignore[assignment]
+        nodes = (*nodes[: MOST_NODES // 2], None, *nodes[-MOST_NODES // 2 :])
     width = max((len(f"{n.label} {n.type}") for n in nodes if n is not None), default=0)
     for node in nodes:
         if node is None:

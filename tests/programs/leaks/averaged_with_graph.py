@@ -1,6 +1,5 @@
 """A weight average in a list of fixed length is computed with gradients on."""
 
-import torch
 from torch import nn
 
 CASE_ID = "averaged_with_graph"

@@ -1,6 +1,5 @@
 """Hooks pile up that hold no tensor at all."""
 
-import torch
 from torch import nn
 
 CASE_ID = "hook_without_tensors"

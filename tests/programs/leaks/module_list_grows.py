@@ -1,6 +1,5 @@
 """A layer is appended to a ModuleList in every step."""
 
-import torch
 from torch import nn
 
 CASE_ID = "module_list_grows"

@@ -1,6 +1,5 @@
 """Small Python objects pile up in a registry, without any tensor."""
 
-import torch
 
 CASE_ID = "python_objects"
 LEAKS = True

@@ -2,7 +2,6 @@
 
 import copy
 
-import torch
 from torch import nn
 
 CASE_ID = "weight_history"
