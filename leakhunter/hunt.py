@@ -23,7 +23,7 @@ import torch
 from leakhunter import __version__
 from leakhunter.findings import Finding, Report, Series
 from leakhunter.growth import BLOCKS, KEEP, Suspicion, Trend, judge
-from leakhunter.meters import Meter, Quantity, cuda, discover, timed
+from leakhunter.meters import Meter, Quantity, discover
 from leakhunter.options import Options
 from leakhunter.series import Recording, StepClock
 
@@ -218,10 +218,8 @@ class Hunt:
 
     def _find_devices(self) -> None:
         """Meters of devices that were not in use when the loop began."""
-        known = {gauge.quantity.name for _, gauges in self._meters for gauge in gauges}
-        for meter in cuda.meters()[0]:
-            if meter.quantities[0].name not in known:
-                self._add_meter(timed(meter))
+        for meter in discover({gauge.quantity.name for gauge in self._gauges()})[0]:
+            self._add_meter(meter)
 
     @property
     def seconds_per_step(self) -> float:

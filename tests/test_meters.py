@@ -21,7 +21,7 @@ import torch
 import leakhunter
 from leakhunter import hunt as hunt_module
 from leakhunter import meters
-from leakhunter.meters import Meter, Quantity, cuda, host, process, python
+from leakhunter.meters import Meter, Quantity, accelerator, cuda, host, pinned, process, python
 
 MIB = 1024 * 1024
 SMALL = 1000
@@ -344,27 +344,134 @@ def test_cuda_that_is_not_initialised_is_asked_nothing(question, monkeypatch):
 def devices(monkeypatch) -> list[dict]:
     """Three CUDA devices, the second of them not in use."""
     stats = [
-        {"allocated_bytes": {"all": {"current": 10}}, "reserved_bytes": {"all": {"current": 20}}},
+        {
+            "allocated_bytes": {"all": {"current": 10}},
+            "reserved_bytes": {"all": {"current": 20}},
+            "num_ooms": 3,
+            "key of a later version": {"all": 1},
+        },
         {},
         {"allocated_bytes": {"all": {"current": 0}}, "reserved_bytes": {"all": {"current": 40}}},
     ]
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(stats))
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats[index])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (500, 1000))
     return stats
 
 
-def test_each_device_in_use_has_a_meter(devices):
+def values(found: list[Meter]) -> dict[str, float]:
+    """What each quantity reads."""
+    return {
+        quantity.name: value
+        for meter in found
+        for quantity, value in zip(meter.quantities, meter.read(), strict=True)
+    }
+
+
+def test_each_device_in_use_has_meters(devices):
     found, remarks = cuda.meters()
-    assert names(found) == ["cuda:0 allocated", "cuda:0 reserved", "cuda:2 allocated", "cuda:2 reserved"]
-    assert [tuple(meter.read()) for meter in found] == [(10, 20), (0, 40)]
+    read = values(found)
+    assert {name.split(" ")[0] for name in read} == {"cuda:0", "cuda:2"}
+    assert (read["cuda:0 allocated"], read["cuda:0 reserved"], read["cuda:0 out of memory"]) == (10, 20, 3)
+    assert (read["cuda:2 allocated"], read["cuda:2 reserved"]) == (0, 40)
     assert not remarks
+
+
+def test_what_is_neither_free_nor_reserved_is_outside_pytorch(devices):
+    read = values(cuda.meters()[0])
+    assert (read["cuda:0 outside PyTorch"], read["cuda:2 outside PyTorch"]) == (480, 460)
+
+
+def test_an_allocator_that_keeps_no_counts_is_said_and_not_guessed(devices, monkeypatch):
+    def refuse(index):
+        raise RuntimeError("no stats")
+
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", refuse)
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "pluggable")
+    found, remarks = cuda.meters()
+    assert not found
+    assert all("pluggable" in remark and "not measured" in remark for remark in remarks)
+    assert len(remarks) == 3
 
 
 def test_a_meter_of_a_device_reads_anew_each_time(devices):
     meter = cuda.meters()[0][0]
     devices[0]["allocated_bytes"]["all"]["current"] = 99
-    assert tuple(meter.read()) == (99, 20)
+    assert tuple(meter.read())[:2] == (99, 20)
+
+
+def test_pinned_memory_in_use_is_judged_and_what_is_kept_is_not(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    stats = {"active_bytes.current": 5, "allocated_bytes.current": 8}
+    monkeypatch.setattr(torch.cuda, "host_memory_stats", lambda: stats, raising=False)
+    (meter,) = pinned.meters()[0]
+    assert values([meter]) == {"pinned memory in use": 5, "pinned memory": 8}
+    assert [quantity.judged for quantity in meter.quantities] == [True, False]
+
+
+def test_pinned_memory_is_not_asked_for_before_cuda_is_initialised(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert pinned.meters() == ([], [])
+
+
+class Device:
+    def __init__(self, kind: str) -> None:
+        self.type = kind
+
+
+def fake(monkeypatch, kind: str, **functions) -> types.SimpleNamespace:
+    """An accelerator's module, as torch would have it."""
+    module = types.SimpleNamespace(**functions)
+    monkeypatch.setattr(torch, kind, module, raising=False)
+    current = types.SimpleNamespace(current_accelerator=lambda: Device(kind))
+    monkeypatch.setattr(torch, "accelerator", current, raising=False)
+    return module
+
+
+def test_an_accelerator_is_read_by_the_functions_of_its_module(monkeypatch):
+    fake(
+        monkeypatch,
+        "xpu",
+        is_initialized=lambda: True,
+        device_count=lambda: 2,
+        memory_allocated=lambda index: 10 + index,
+        memory_reserved=lambda index: 20 + index,
+    )
+    found, remarks = accelerator.meters()
+    assert values(found) == {
+        "xpu:0 allocated": 10,
+        "xpu:0 reserved": 20,
+        "xpu:1 allocated": 11,
+        "xpu:1 reserved": 21,
+    }
+    assert not remarks
+
+
+def test_an_accelerator_of_one_device_takes_no_index(monkeypatch):
+    fake(monkeypatch, "mps", current_allocated_memory=lambda: 7, driver_allocated_memory=lambda: 9)
+    assert values(accelerator.meters()[0]) == {"mps:0 allocated": 7, "mps:0 reserved": 9}
+
+
+def test_an_accelerator_that_is_not_initialised_is_not_asked(monkeypatch):
+    asked = []
+    fake(monkeypatch, "xpu", is_initialized=lambda: False, memory_allocated=asked.append)
+    assert accelerator.meters() == ([], [])
+    assert not asked
+
+
+def test_an_accelerator_that_tells_nothing_is_said(monkeypatch):
+    fake(monkeypatch, "mtia", is_initialized=lambda: True)
+    found, remarks = accelerator.meters()
+    assert not found
+    assert "torch.mtia" in remarks[0]
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_cuda_and_no_accelerator_are_not_for_this_module(kind, monkeypatch):
+    current = types.SimpleNamespace(current_accelerator=lambda: Device(kind) if kind == "cuda" else None)
+    monkeypatch.setattr(torch, "accelerator", current, raising=False)
+    assert accelerator.meters() == ([], [])
 
 
 def test_only_allocated_bytes_of_a_device_are_judged(devices):
@@ -383,7 +490,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-@pytest.mark.parametrize("module", [host, python, process, cuda], ids=lambda module: module.__name__[18:])
+@pytest.mark.parametrize("module", [host, python, process, cuda, pinned, accelerator], ids=lambda module: module.__name__[18:])
 def test_a_meter_that_raises_is_left_out_and_the_others_remain(module, fault, monkeypatch):
     lost = names(module.meters()[0])
     whole, remarks = meters.discover()
@@ -440,7 +547,7 @@ def test_a_slow_meter_is_read_at_its_beat_only(monkeypatch):
         return (1.0,)
 
     meter = Meter((Quantity("slow"),), read, beat=8)
-    monkeypatch.setattr(hunt_module, "discover", lambda: ([meter], []))
+    monkeypatch.setattr(hunt_module, "discover", lambda known=(): ([meter] if not known else [], []))
     hunt = leakhunter.watch(range(80))
     for _ in hunt:
         pass

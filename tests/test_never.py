@@ -426,7 +426,7 @@ def test_a_fork_in_the_loop_works():
     loader = DataLoader(TensorDataset(torch.randn(512, 8)), batch_size=8, num_workers=2)
     kept = []
     hunt = leakhunter.watch(loader)
-    for _ in hunt:
+    for (x,) in hunt:
         kept.append(torch.zeros(4096))
         x.sum().item()
     assert hunt.report.steps == 64

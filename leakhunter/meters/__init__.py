@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 # What one meter may cost per step on average, in seconds; a dearer reading is taken less often.
 BUDGET = 10e-6
@@ -26,21 +26,28 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Meter:
-    """``read()`` gives one value for each of ``quantities``. It is called every ``beat`` steps."""
+    """``read()`` gives one value for each of ``quantities``. It is called every ``beat`` steps.
+
+    ``cost`` is the time of a reading and ``budget`` what it may cost per step on average, both in seconds.
+    """
 
     quantities: tuple[Quantity, ...]
     read: Callable[[], Sequence[float]]
     beat: int = 1
     cost: float = 0.0
+    budget: float = BUDGET
 
 
-def discover() -> tuple[list[Meter], list[str]]:
-    """The meters this process offers, each timed, and what cannot be measured, in words."""
-    from leakhunter.meters import cuda, host, process, python
+def discover(known: Collection[str] = ()) -> tuple[list[Meter], list[str]]:
+    """The meters this process offers, each timed, and what cannot be measured, in words.
+
+    Meters whose first quantity is ``known`` are left out.
+    """
+    from leakhunter.meters import accelerator, cuda, host, pinned, process, python
 
     found: list[Meter] = []
     missing: list[str] = []
-    for module in (host, python, process, cuda):
+    for module in (host, python, process, cuda, pinned, accelerator):
         try:
             meters, remarks = module.meters()
         except Exception as error:
@@ -48,6 +55,8 @@ def discover() -> tuple[list[Meter], list[str]]:
             continue
         missing += remarks
         for meter in meters:
+            if meter.quantities[0].name in known:
+                continue
             try:
                 found.append(timed(meter))
             except Exception as error:
@@ -60,7 +69,7 @@ def _unread(name: str, error: Exception) -> str:
 
 
 def timed(meter: Meter) -> Meter:
-    """``meter`` with its cost measured and a beat that keeps its average under ``BUDGET``."""
+    """``meter`` with its cost measured and a beat that keeps its average under its budget."""
     meter.read()
     took = []
     for _ in range(3):
@@ -68,8 +77,8 @@ def timed(meter: Meter) -> Meter:
         meter.read()
         took.append(time.perf_counter() - start)
     cost = min(took)
-    beat = max(meter.beat, _power_of_two(cost / BUDGET))
-    return Meter(meter.quantities, meter.read, beat, cost)
+    beat = max(meter.beat, _power_of_two(cost / meter.budget))
+    return replace(meter, beat=beat, cost=cost)
 
 
 def _power_of_two(number: float) -> int:
