@@ -30,6 +30,7 @@ from leakhunter.series import Recording, StepClock
 if TYPE_CHECKING:
     from leakhunter.heap.suspects import Suspect
     from leakhunter.probe.census import Census, Marks
+    from leakhunter.probe.cuda_history import History
     from leakhunter.probe.dispatch import Recorder
 
 WARMUP, BLOCK, PROBE = 8, 4, 8
@@ -93,6 +94,7 @@ class Probe:
     gauge: Gauge
     suspicion: Suspicion
     recorder: Recorder | None
+    history: History | None = None
     began: float = 0.0
     census: Census | None = None
     # of the quantity that grew, and of all that are judged, at the census
@@ -247,16 +249,19 @@ class Hunt:
 
             from leakhunter.heap import autograd, suspects  # noqa: F401
             from leakhunter.patterns import conclude  # noqa: F401
-            from leakhunter.probe import dispatch
+            from leakhunter.probe import cuda_history, dispatch
 
             recorder = dispatch.Recorder() if not self.coarse and dispatch.may_arm() else None
-            self._probe = Probe(gauge, suspicion, recorder)
+            history = cuda_history.History() if not self.coarse and cuda_history.can_arm() else None
+            self._probe = Probe(gauge, suspicion, recorder, history)
         # On a clock that stands still while we work for ourselves.
         self._probe.began = time.perf_counter() - self._away
         if recorder is None:
             self._take_census()
         else:
             recorder.arm(self.steps + 1)
+        if history is not None:
+            history.arm(self.steps + 1)
 
     def _probe_step(self) -> None:
         probe = self._probe
@@ -272,6 +277,8 @@ class Hunt:
                 recorder.births.armed_steps.add(self.steps + 1)
         elif recorder is not None:
             recorder.quiet_point(self.steps)
+        if probe.history is not None:
+            probe.history.quiet_point(self.steps)
         if probe.census is None:
             # The first recorded step fills PyTorch's own caches for dispatch modes; the window begins after it.
             self._take_census()
@@ -294,7 +301,7 @@ class Hunt:
         assert self._probe is not None
         assert self._probe.census is not None
         with self._own_work():
-            self._probe.aged = census.mark(self._probe.census.storages)
+            self._probe.aged = census.mark(self._probe.census)
         self._probe.due = self.steps + OF_AGE
 
     def _over_budget(self, probe: Probe) -> bool:
@@ -379,6 +386,7 @@ class Hunt:
         from leakhunter.heap.graph import captured
         from leakhunter.heap.suspects import Clock, Diagnosis
         from leakhunter.patterns.conclude import Growth, conclude
+        from leakhunter.probe.census import Marks
         from leakhunter.probe.dispatch import Births
 
         assert probe.census is not None
@@ -393,10 +401,11 @@ class Hunt:
         # Read before the capture, whose own memory would be counted.
         rates = self._rates(probe, window)
         facts = self._facts(births, window) | {"gc comes in": _steps_to_collection(probe.young, window)}
-        aged = probe.aged.living() if probe.aged is not None else frozenset()
+        aged = probe.aged if probe.aged is not None else Marks(set(), {})
+        blocks = probe.history.blocks() if probe.history is not None else {}
         with captured() as heap:
             diagnosis = Diagnosis(
-                heap, probe.census, births, aged, clock, self.steps, probe.suspicion.since
+                heap, probe.census, births, aged, clock, self.steps, probe.suspicion.since, blocks
             )
             suspects = diagnosis.suspects()
             facts |= diagnosis.facts()
@@ -577,10 +586,13 @@ class Hunt:
         if probe is not None:
             if probe.recorder is not None:
                 probe.recorder.close()
+            if probe.history is not None:
+                probe.history.disarm()
+                self._notes += [remark for remark in probe.history.remarks if remark not in self._notes]
             if probe.aged is not None:
                 probe.aged.release()
             # Whoever still has the probe must not have its evidence.
-            probe.recorder = probe.census = probe.aged = None
+            probe.recorder = probe.history = probe.census = probe.aged = None
             _probing.release()
 
     # ----------------------------------------------------------------------------------------------------------

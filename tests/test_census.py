@@ -20,8 +20,14 @@ from torch import nn
 from leakhunter.probe import census
 
 
+def nothing(storages: frozenset[int] = frozenset()) -> census.Census:
+    """A census that saw only these storages."""
+    none = np.zeros(0, np.int64)
+    return census.Census(0, none, np.zeros(1, np.int64), np.zeros(1, np.int64), none.reshape(-1, 2), storages)
+
+
 def marked() -> frozenset[int]:
-    marks = census.mark()
+    marks = census.mark(nothing())
     found = marks.living()
     marks.release()
     return found
@@ -102,7 +108,7 @@ def test_tensors_inside_a_transform_are_no_obstacle():
 def test_a_mark_tells_those_that_live_on_from_the_dead_and_the_younger():
     old, dead = torch.ones(3), torch.ones(3)
     of_old, of_dead = address(old), address(dead)
-    marks = census.mark()
+    marks = census.mark(nothing())
     assert {of_old, of_dead} <= marks.living()
     del dead
     young = [torch.ones(3) for _ in range(100)]
@@ -116,9 +122,21 @@ def test_a_mark_tells_those_that_live_on_from_the_dead_and_the_younger():
 
 def test_known_storages_are_not_marked():
     first, second = torch.ones(3), torch.ones(3)
-    marks = census.mark(frozenset([address(first)]))
+    marks = census.mark(nothing(frozenset([address(first)])))
     assert address(second) in marks.living()
     assert address(first) not in marks.living()
+    marks.release()
+
+
+def test_containers_that_have_gained_items_since_a_census_are_marked_with_their_length():
+    longer, level, shorter = [1, [], {}], [[]], [[], []]
+    counted = census.take(1)
+    longer.append(4)
+    del shorter[0]
+    marks = census.mark(counted)
+    assert marks.lengths[id(longer)] == 4
+    assert id(level) not in marks.lengths
+    assert id(shorter) not in marks.lengths
     marks.release()
 
 

@@ -204,11 +204,11 @@ class _Walk:
         device = storage.device
         if device.type == "meta":
             return
-        size = storage.nbytes()
-        if size and storage.data_ptr() == 0:
+        size, data = storage.nbytes(), storage.data_ptr()
+        if not data:
             size = 0
         place = "shared memory" if device.type == "cpu" and storage.is_shared() else str(device)
-        self.heap.link(node, self.heap.add_storage(Storage(storage._cdata, size, place)), "storage")
+        self.heap.link(node, self.heap.add_storage(Storage(storage._cdata, size, place, data)), "storage")
 
 
 def _saved_names(kind: Any) -> tuple[str, ...]:

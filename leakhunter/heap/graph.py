@@ -37,11 +37,15 @@ SMALL = 1024
 
 @dataclass(frozen=True)
 class Storage:
-    """Memory of one or more tensors: ``address`` is that of its StorageImpl, ``bytes`` its size on ``device``."""
+    """Memory of one or more tensors.
+
+    ``address`` is that of its StorageImpl, ``data`` that of the memory itself, ``bytes`` its size on ``device``.
+    """
 
     address: int
     bytes: int
     device: str
+    data: int = 0
 
 
 @dataclass

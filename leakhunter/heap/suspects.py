@@ -7,9 +7,10 @@ import collections
 import gc
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from leakhunter.heap import cycles, labels, roots
 from leakhunter.heap.graph import Heap, Storage
 from leakhunter.heap.labels import Edge, Link
 from leakhunter.heap.paths import Paths, Route, generalise, key_of, reachable
-from leakhunter.probe.census import CONTAINERS, Census, counters, ends, walkable
-from leakhunter.probe.dispatch import Births, Stack
+from leakhunter.probe.census import CONTAINERS, Census, Marks, counters, ends, walkable
+from leakhunter.probe.cuda_history import Block
+from leakhunter.probe.dispatch import Birth, Births, Stack
 from leakhunter.slots import TensorSlots
 
 # Objects younger than this many steps may still be in use by the step after the one that made them.
@@ -146,12 +148,13 @@ class Diagnosis:
         heap: Heap,
         census: Census,
         births: Births,
-        aged: frozenset[int],
+        aged: Marks,
         clock: Clock,
         now: int,
         since: int,
+        blocks: Mapping[int, Block] = MappingProxyType({}),
     ) -> None:
-        self.aged = aged
+        self.marks, self.aged = aged, aged.living()
         self.heap = heap
         # steps since the growth began, which is longer than the window that was watched
         self.span = max(1, now - since)
@@ -168,6 +171,9 @@ class Diagnosis:
         self.storages = {
             node: thing for node in heap.storages.values() if (thing := heap.objects[node]).bytes
         }
+        self.blocks = blocks
+        # births that the recorder saw, and those that the device allocator's history shows
+        self.living, self.stacks = self._joined_births()
         # id of a container -> its position in the census
         self._listed = {address: position for position, address in enumerate(census.container_ids.tolist())}
 
@@ -185,12 +191,31 @@ class Diagnosis:
     # ----------------------------------------------------------------------------------------------------------
     # storages
 
+    def _joined_births(self) -> tuple[dict[int, Birth], list[Stack]]:
+        """Births by StorageImpl; blocks that belong to no storage that is known have a negative key and a kind."""
+        living, stacks = dict(self.births.living), list(self.births.stacks)
+        storages = {storage.data: storage for storage in self.storages.values()}
+        recorded = {birth.data for birth in living.values()}
+        sites: dict[Stack, int] = {}
+        for block in self.blocks.values():
+            storage = storages.get(block.address)
+            known = storage.address in living if storage is not None else block.address in recorded
+            if known or block.step is None:
+                continue
+            site = sites.get(block.stack)
+            if site is None:
+                site = sites[block.stack] = len(stacks)
+                stacks.append(block.stack)
+            key, kind = (storage.address, "") if storage is not None else (-block.address, block.kind)
+            living[key] = Birth(block.step, site, block.bytes, f"cuda:{block.device}", kind, block.address)
+        return living, stacks
+
     def _fresh_storages(self) -> list[int]:
         """Storages born in the window and of age."""
         saved = self._saved_in()
         found = []
         for node, storage in self.storages.items():
-            birth = self.births.living.get(storage.address)
+            birth = self.living.get(storage.address)
             if birth is not None:
                 born: int | None = birth.step
             elif node in saved:
@@ -250,7 +275,7 @@ class Diagnosis:
         children: dict[int, set[int]] = defaultdict(set)
         born: dict[int, set[tuple[int, int]]] = defaultdict(set)
         for path in paths:
-            birth = self.births.living.get(self.storages[path[-1]].address) if path[-1] in self.storages else None
+            birth = self.living.get(self.storages[path[-1]].address) if path[-1] in self.storages else None
             # A birth that was not recorded counts as one in a step of its own.
             step = birth.step if birth is not None else -path[-1]
             for source, target in pairwise(path):
@@ -325,7 +350,7 @@ class Diagnosis:
             bytes_per_step=self._per_step(total),
             held_count=len(held),
             held_bytes=sum(self.storages[n].bytes for n in held),
-            device=self.storages[group.members[0]].device,
+            device=self._device(group.members),
             container=self._container_link(group, position),
             grew=grew,
             births=self._births(group.members),
@@ -382,7 +407,7 @@ class Diagnosis:
     def _spread(self, group: _Group) -> int:
         """In how many steps the members were born; unknown births count as one step each."""
         storages = [self.storages[node] for node in group.members if node in self.storages]
-        births = [self.births.living.get(storage.address) for storage in storages]
+        births = [self.living.get(storage.address) for storage in storages]
         steps = {birth.step for birth in births if birth is not None}
         return len(steps) + sum(birth is None for birth in births)
 
@@ -397,17 +422,24 @@ class Diagnosis:
         return list(found)
 
     def _births(self, nodes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        births = (self.births.living.get(self.storages[node].address) for node in nodes)
+        births = (self.living.get(self.storages[node].address) for node in nodes)
         return tuple(sorted(Counter(birth.step for birth in births if birth is not None).items()))
+
+    def _device(self, nodes: Iterable[int]) -> str:
+        """Where most of the bytes are."""
+        sizes: Counter[str] = Counter()
+        for node in nodes:
+            sizes[self.storages[node].device] += self.storages[node].bytes
+        return sizes.most_common(1)[0][0] if sizes else "cpu"
 
     def _stacks(self, nodes: Iterable[int]) -> tuple[Stack, ...]:
         sizes: Counter[int] = Counter()
         for node in nodes:
             storage = self.storages[node]
-            birth = self.births.living.get(storage.address)
+            birth = self.living.get(storage.address)
             if birth is not None:
                 sizes[birth.site] += storage.bytes
-        return tuple(self.births.stacks[site] for site, _ in sizes.most_common(3))
+        return tuple(self.stacks[site] for site, _ in sizes.most_common(3))
 
     def _sample(self, path: Sequence[int]) -> Sample:
         heap = self.heap
@@ -555,7 +587,7 @@ class Diagnosis:
         newest = sorted(mine, key=lambda node: self.heap.sequence[node], reverse=True)
         chain = tuple(dict.fromkeys(slots.type_name(type(self.heap.objects[node])) for node in newest[:40]))
         by_step = Counter(old[node] for node in mine)
-        device = next((self.storages[node].device for node in storages), "cpu")
+        device = self._device(storages)
         return Suspect(
             state="held",
             route=group.route,
@@ -594,7 +626,7 @@ class Diagnosis:
                     bytes_per_step=self._per_step(size),
                     held_count=cycle.all_count,
                     held_bytes=cycle.all_bytes,
-                    device=self.storages[members[0]].device,
+                    device=self._device(members),
                     births=self._births(members),
                     stacks=self._stacks(members),
                     sample=self._sample(cycle.sample),
@@ -629,7 +661,7 @@ class Diagnosis:
                 continue
             nodes = [
                 by_address[address]
-                for address, birth in self.births.living.items()
+                for address, birth in self.living.items()
                 if birth.site == site and address in by_address
             ]
             paths = {node: path for node in nodes if (path := self.paths.to(node)) is not None}
@@ -642,8 +674,8 @@ class Diagnosis:
                     bytes_per_step=(sizes[-1] - sizes[0]) / (seen[-1][0] - seen[0][0]),
                     held_count=len(group.members),
                     held_bytes=sum(self.storages[node].bytes for node in group.members),
-                    device=self.storages[group.members[0]].device,
-                    stacks=(self.births.stacks[site],),
+                    device=self._device(group.members),
+                    stacks=(self.stacks[site],),
                     sample=self._sample(group.paths[0]),
                     hints={"replaced": seen[-1][0] - seen[0][0]},
                 )
@@ -655,7 +687,7 @@ class Diagnosis:
         """Survivors that no Python object and no autograd node refers to, by operator."""
         known = {storage.address for storage in self.storages.values()}
         groups: dict[tuple[str, str], list[tuple[int, Any]]] = defaultdict(list)
-        for address, birth in self.births.living.items():
+        for address, birth in self.living.items():
             if birth.step <= self.now - OF_AGE and address not in known and birth.bytes:
                 groups[birth.op, birth.device].append((address, birth))
         found = []
@@ -677,7 +709,7 @@ class Diagnosis:
                     held_bytes=size,
                     device=device,
                     births=tuple(sorted(Counter(birth.step for _, birth in members).items())),
-                    stacks=tuple(self.births.stacks[site] for site, _ in sites.most_common(3)),
+                    stacks=tuple(self.stacks[site] for site, _ in sites.most_common(3)),
                     sample=Sample("storage", op),
                     hints={"operator": op},
                 )
@@ -695,7 +727,7 @@ class Diagnosis:
             if self.heap.ours[node] or not self.reached[node]:
                 continue
             grew = self._grew(node)
-            if grew >= least and self._has_grown_all_along(self.heap.length(node), grew):
+            if grew >= least and self._has_grown_all_along(self.heap.length(node), grew) and self._still_grows(node):
                 grown[node] = grew
         groups: dict[Any, list[tuple[int, Route]]] = defaultdict(list)
         for node in sorted(grown, key=lambda node: grown[node], reverse=True)[:200]:
@@ -706,6 +738,15 @@ class Diagnosis:
         return [
             self._container(members, grown) for key, members in groups.items() if ("held", key) not in known
         ]
+
+    def _still_grows(self, node: int) -> bool:
+        """Whether a container has gained items early and late in the window: an import fills tables at once."""
+        if not self.marks.lengths:  # the loop ended before there were any
+            return True
+        grew, length = self._grew(node), self.heap.length(node)
+        lately = min(grew, length - self.marks.lengths.get(id(self.heap.objects[node]), length - grew))
+        expected = grew * OF_AGE / self.window
+        return expected < 1 or (lately >= 0.25 * expected and grew - lately >= 0.25 * (grew - expected))
 
     def _longer(self, least: int) -> list[int]:
         """Containers with at least ``least`` items more than at the census."""

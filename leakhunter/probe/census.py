@@ -69,13 +69,14 @@ def take(step: int) -> Census:
 
 
 class Marks:
-    """Storages that lived at one quiet point.
+    """Storages that lived at one quiet point, and ``lengths`` of the containers by their ``id()``.
 
-    A weak reference to each, which keeps its address from being given to another, but not its memory.
+    A weak reference to each storage keeps its address from being given to another, but not its memory.
     """
 
-    def __init__(self, addresses: set[int]) -> None:
+    def __init__(self, addresses: set[int], lengths: dict[int, int]) -> None:
         self._addresses = addresses
+        self.lengths = lengths
 
     def living(self) -> frozenset[int]:
         """The addresses of those that still live."""
@@ -87,21 +88,38 @@ class Marks:
             torch.UntypedStorage._free_weak_ref(self._addresses.pop())
 
 
-def mark(known: frozenset[int] = frozenset()) -> Marks:
-    """Mark the storages of all tensors that have a Python object, but those at ``known`` addresses."""
+def mark(before: Census) -> Marks:
+    """Mark what is new since a census: storages that have a Python tensor, and containers that are longer."""
     objects: list[Any] = []
     with uncollected():
         try:
             objects += tracked_objects()[0]
             kinds = np.fromiter(map(id, map(type, objects)), np.int64, len(objects))
+            by_kind = types_of(objects, kinds)
             addresses: set[int] = set()
-            for node in _tensors(kinds, types_of(objects, kinds)):
+            for node in _tensors(kinds, by_kind):
                 storage = _storage(objects[node])
-                if storage is not None and storage._cdata not in known and storage._cdata not in addresses:
+                if storage is None or storage._cdata in before.storages:
+                    continue
+                if storage._cdata not in addresses:
                     addresses.add(storage._weak_ref())  # type: ignore[arg-type]
-            return Marks(addresses)
+            return Marks(addresses, _longer(before, objects, kinds, by_kind))
         finally:
             objects.clear()
+
+
+def _longer(before: Census, objects: list[Any], kinds: Ints, by_kind: dict[int, type]) -> dict[int, int]:
+    """Lengths of the containers that have gained items since a census, by their ``id()``."""
+    longer: dict[int, int] = {}
+    for kind, length in CONTAINERS:
+        nodes = np.flatnonzero(np.isin(kinds, _deriving(by_kind, kind))).tolist()
+        members = [objects[node] for node in nodes]
+        ids = np.fromiter(map(id, members), np.int64, len(members))
+        lengths = np.fromiter(map(length, members), np.int64, len(members))
+        place = np.minimum(np.searchsorted(before.container_ids, ids), len(before.container_ids) - 1)
+        gained = (before.container_ids[place] == ids) & (lengths > before.lengths[place])
+        longer.update(zip(ids[gained].tolist(), lengths[gained].tolist(), strict=True))
+    return longer
 
 
 def _tensors(kinds: Ints, by_kind: dict[int, type]) -> list[int]:

@@ -20,6 +20,7 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from leakhunter import slots
+from leakhunter.findings import Frame
 from leakhunter.origin import is_ours, is_user_file
 
 # More births than this are not followed: the table would be larger than the evidence is worth.
@@ -46,19 +47,20 @@ TRACERS = (
     (torch.jit._trace.ONNXTracedModule, "forward"),
 )
 
-# A call stack: (code, instruction offset) pairs of user frames, innermost first.
-Stack = tuple[tuple[CodeType, int], ...]
+# A call stack, innermost first: (code, instruction offset) pairs of user frames, or frames that an allocator recorded.
+Stack = tuple[tuple[CodeType, int] | Frame, ...]
 
 
 @dataclass
 class Birth:
-    """One storage: born in ``step`` at ``stacks[site]`` as output of ``op``."""
+    """One storage: born in ``step`` at ``stacks[site]`` as output of ``op``; ``data`` is the address of its memory."""
 
     step: int
     site: int
     bytes: int
     device: str
     op: str
+    data: int = 0
 
 
 @dataclass
@@ -223,7 +225,8 @@ class Recorder(TorchDispatchMode):
         if address in living:
             torch.UntypedStorage._free_weak_ref(address)
             return
-        living[address] = Birth(self.step, site, storage.nbytes(), str(tensor.device), func._schema.name)
+        device, name = str(tensor.device), func._schema.name
+        living[address] = Birth(self.step, site, storage.nbytes(), device, name, storage.data_ptr())
 
     def _observe(self, func: Any, args: Any, site: int) -> None:
         name = func._schema.name

@@ -1,0 +1,43 @@
+"""CUDA for tests that run in a child process: a real GPU where there is one, else the stand-in in `tests/stubgpu`."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import pathlib
+from typing import Any
+
+import torch
+
+BUILD = pathlib.Path(__file__).resolve().parent / "stubgpu" / "build.py"
+
+
+def environment() -> dict[str, str]:
+    """What a child needs in its environment for CUDA to work there; nothing with a real GPU, or when `reason()`."""
+    return dict(_found()[0])
+
+
+def reason() -> str:
+    """Why CUDA cannot be had, in one sentence; empty when it can."""
+    return _found()[1]
+
+
+@functools.cache
+def builder() -> Any:
+    """`tests/stubgpu/build.py` as a module, wherever the tests are run from."""
+    spec = importlib.util.spec_from_file_location("stubgpu_build", BUILD)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@functools.cache
+def _found() -> tuple[dict[str, str], str]:
+    if torch.cuda.is_available():
+        return {}, ""
+    try:
+        return builder().environment(), ""
+    except builder().Unavailable as error:
+        return {}, str(error)
