@@ -13,6 +13,7 @@ import re
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from typing import TYPE_CHECKING
 
 from leakhunter.findings import Frame
@@ -51,8 +52,9 @@ NUMBER_METHODS = {"item", "tolist", "numel", "nelement", "dim", "ndimension", "e
 TENSOR_CALLS = {
     "ones", "zeros", "rand", "randn", "full", "tensor", "arange", "ones_like", "zeros_like", "rand_like", "Parameter",
     "sum", "mean", "pow", "square", "sqrt", "abs", "exp", "log", "neg", "add", "sub", "mul", "div", "clamp", "softmax",
-    "log_softmax", "sigmoid", "tanh", "relu", "matmul", "mm", "bmm", "cat", "stack", "clone", "detach", "float", "double",
-    "half", "to", "cpu", "cuda", "view", "reshape", "squeeze", "unsqueeze", "flatten", "permute", "transpose", "linear",
+    "log_softmax", "sigmoid", "tanh", "relu", "matmul", "mm", "bmm", "cat", "stack", "clone", "detach", "float", "half",
+    "double", "to", "cpu", "cuda", "view", "reshape", "squeeze", "unsqueeze", "flatten", "permute", "transpose",
+    "linear",
 }  # fmt: skip
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -133,9 +135,13 @@ def parse(file: str) -> ast.Module | None:
         return None
 
 
-def frames_of(stack: Iterable[tuple[types.CodeType, int]]) -> tuple[Frame, ...]:
-    """A recorded call stack with the text of the expression that ran in each frame."""
-    return tuple(_frame(code, offset) for code, offset in stack)
+def frames_of(stack: Iterable[tuple[types.CodeType, int] | Frame]) -> tuple[Frame, ...]:
+    """A recorded call stack with the text of the expression that ran in each frame, or of its line."""
+    return tuple(_with_text(place) if isinstance(place, Frame) else _frame(*place) for place in stack)
+
+
+def _with_text(frame: Frame) -> Frame:
+    return replace_fields(frame, code=line_text(frame.file, frame.line))
 
 
 def _frame(code: types.CodeType, offset: int) -> Frame:
@@ -304,7 +310,11 @@ def _call_kind(statement: ast.stmt, target: Target) -> str:
 def _receiver(call: ast.Call) -> ast.expr:
     """What a chain of calls that change a tensor in its own memory begins with: ``x`` of ``x.mul_(a).add_(b)``."""
     node: ast.expr = call
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in IN_PLACE_CALLS:
+    while (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in IN_PLACE_CALLS
+    ):
         node = node.func.value
     return node
 
@@ -315,7 +325,9 @@ def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
     while pending:
         node = pending.pop()
         pending += [
-            child for child in ast.iter_child_nodes(node) if not isinstance(child, (ast.stmt, ast.excepthandler))
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, (ast.stmt, ast.excepthandler))
         ]
         yield node
 
@@ -374,9 +386,7 @@ def statement_at(file: str, line: int) -> tuple[ast.stmt, str] | None:
     return found
 
 
-def _statements_at(
-    tree: ast.Module | None, line: int
-) -> list[tuple[ast.stmt, tuple[FunctionNode, ...]]]:
+def _statements_at(tree: ast.Module | None, line: int) -> list[tuple[ast.stmt, tuple[FunctionNode, ...]]]:
     """The statements that span a line and enclose no other that does."""
     found: list[tuple[ast.stmt, tuple[FunctionNode, ...]]] = []
     for node, functions, _, _ in _walk(tree) if tree is not None else ():
@@ -419,7 +429,9 @@ def _target_of(node: ast.expr) -> Target:
 def is_loop_carried(file: str, first_line: int, name: str) -> bool:
     """Whether a local variable's value in one iteration of a loop is computed from that in the one before."""
     target = Target("name", name, (file, first_line))
-    return any(statement.kind in ("accumulate", "carry", "join", "rebuild") for statement in statements(file, target))
+    return any(
+        statement.kind in ("accumulate", "carry", "join", "rebuild") for statement in statements(file, target)
+    )
 
 
 def parameter_name(file: str, first_line: int, position: int) -> str:
@@ -474,6 +486,368 @@ def calls(file: str, name: str) -> Iterator[ast.Call]:
             yield node
 
 
+def loops_around(statement: Statement) -> list[Loop]:
+    """The loops of its own function that a statement stands in, the outermost first."""
+    loops = [
+        node for node in ast.walk(statement.scope) if isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+    ]
+    return [loop for loop in loops if any(_encloses(part, statement.node) for part in loop.body)]
+
+
+def _encloses(outer: ast.AST, inner: ast.AST) -> bool:
+    return any(node is inner for node in ast.walk(outer))
+
+
+def is_read_later(statement: Statement) -> bool:
+    """Whether the same pass of the loop, or the same call, reads the target after the statement."""
+    region = next(reversed(loops_around(statement)), statement.scope)
+    return any(
+        refers_to(node, statement.target)
+        and isinstance(getattr(node, "ctx", None), ast.Load)
+        and getattr(node, "lineno", 0) > statement.end_line
+        for node in ast.walk(region)
+    )
+
+
+def is_used_as_tensor(file: str, target: Target) -> bool:
+    """Whether a program calls a tensor's methods on the target or on its elements, or joins them to one tensor."""
+    tree, used = parse(file), False
+    for node in ast.walk(tree) if tree is not None else ():
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Load)
+            and node.attr not in CONTAINER_CALLS
+        ):
+            owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+            used = used or (refers_to(owner, target) and node.attr not in IN_PLACE_CALLS)
+        elif isinstance(node, ast.Call) and name_of(node.func) in JOINING_CALLS - {"append"}:
+            used = used or any(_mentions(argument, target) for argument in arguments(node))
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and _mentions(node.iter, target):
+            used = used or _calls_methods_of(tree, node.target)
+    return used
+
+
+def _calls_methods_of(tree: ast.Module | None, place: ast.expr) -> bool:
+    names = {node.id for node in ast.walk(place) if isinstance(node, ast.Name)}
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names
+        for node in (ast.walk(tree) if tree is not None else ())
+    )
+
+
+def is_differentiated(file: str, target: Target) -> bool:
+    """Whether a program calls ``backward`` on the target, which then must keep its graph."""
+    return any(
+        isinstance(call.func, ast.Attribute) and _mentions(call.func.value, target)
+        for call in calls(file, "backward")
+    )
+
+
+def starts_as(file: str, target: Target) -> list[object]:
+    """The constants that a program gives to the target, as an assignment or as the default of a parameter."""
+    found: list[object] = []
+    tree = parse(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.stmt):
+            given = [given.value for given in assignments(node) if refers_to(given.place, target)]
+            found += [value.value for value in given if isinstance(value, ast.Constant)]
+        if isinstance(node, ast.arguments) and target.kind == "name":
+            default = defaults_of(node).get(target.name)
+            found += [default.value] if isinstance(default, ast.Constant) else []
+    return found
+
+
+def defaults_of(parameters: ast.arguments) -> dict[str, ast.expr]:
+    """The default values of a function's parameters, by name."""
+    positional = [*parameters.posonlyargs, *parameters.args]
+    pairs = zip(reversed(positional), reversed(parameters.defaults), strict=False)
+    named = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
+    return {parameter.arg: value for parameter, value in (*pairs, *named) if value is not None}
+
+
+def function_at(file: str, first_line: int) -> FunctionNode | None:
+    """The function whose code begins at a line, its decorators included."""
+    tree = parse(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, FunctionNode) and first_line_of(node) == first_line:
+            return node
+    return None
+
+
+def first_line_of(node: ast.stmt) -> int:
+    """The first line of a statement, which for a function or class is that of its first decorator."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What a statement adds and stores
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression can hold no graph, whatever its names stand for: a constant, a length, an ``.item()``."""
+    if isinstance(node, (ast.Constant, ast.JoinedStr)):
+        return True
+    if isinstance(node, ast.UnaryOp):
+        return is_number(node.operand)
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, ast.Subscript):
+        return _is_shape(node.value)
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id in NUMBER_BUILTINS
+    return name_of(node.func) in NUMBER_METHODS or _root(node.func) in ("math", "time")
+
+
+def _is_shape(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return name_of(node.func) == "size"
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def may_be_number(node: ast.expr) -> bool:
+    """Whether an expression is a number at times or always, so that no method of a tensor may be called on it."""
+    if is_number(node):
+        return True
+    if isinstance(node, ast.IfExp):
+        return may_be_number(node.body) or may_be_number(node.orelse)
+    if isinstance(node, ast.BoolOp):
+        return any(may_be_number(value) for value in node.values)
+    if isinstance(node, ast.UnaryOp):
+        return may_be_number(node.operand)
+    if isinstance(node, ast.BinOp):
+        return any(may_be_number(side) and not is_number(side) for side in (node.left, node.right))
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in dir(builtins)
+
+
+def is_tensor(node: ast.expr, scope: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether the source shows that an expression is a tensor: PyTorch computes it, also by way of local variables."""
+    if isinstance(node, ast.BinOp):
+        return is_tensor(node.left, scope, seen) or is_tensor(node.right, scope, seen)
+    if isinstance(node, ast.UnaryOp):
+        return is_tensor(node.operand, scope, seen)
+    if isinstance(node, ast.Subscript):
+        return is_tensor(node.value, scope, seen)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        known = node.func.attr in TENSOR_CALLS or node.func.attr.endswith(("_loss", "cross_entropy"))
+        of_torch = _root(node.func) in ("torch", "F", "nn")
+        return known and (of_torch or is_tensor(node.func.value, scope, seen))
+    if isinstance(node, ast.Name) and node.id not in seen:
+        values = _values_of(node.id, scope)
+        return bool(values) and all(is_tensor(value, scope, seen | {node.id}) for value in values)
+    return False
+
+
+def _values_of(name: str, scope: ast.AST) -> list[ast.expr]:
+    """All that a local variable is assigned, nothing when it gets its value in other ways as well."""
+    stores = [
+        node
+        for node in ast.walk(scope)
+        if (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.arg) and node.arg == name)
+    ]
+    plain = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and len(node.targets) == 1]
+    values = [node.value for node in plain if any(node.targets[0] is store for store in stores)]
+    return values if len(values) == len(stores) else []
+
+
+def self_reference_free(node: ast.expr, target: Target) -> list[ast.expr]:
+    """The parts of a sum that do not mention the target and are more than numbers: what is added to it.
+
+    Of a product the whole is such a part, unless all its factors but one are numbers.
+    """
+    if isinstance(node, ast.IfExp):
+        return _parts_of_branches(node, target)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+        sides = [side for side in (node.left, node.right) if not is_number(side)]
+        if isinstance(node.op, (ast.Add, ast.Sub)) or _mentions(node, target) or len(sides) == 1:
+            return [part for side in sides for part in self_reference_free(side, target)]
+    return [] if _mentions(node, target) or is_number(node) else [node]
+
+
+def _parts_of_branches(node: ast.IfExp, target: Target) -> list[ast.expr]:
+    branches = [branch for branch in (node.body, node.orelse) if not is_number(branch)]
+    if len(branches) == 1 or _mentions(node, target):
+        return [part for branch in branches for part in self_reference_free(branch, target)]
+    return [node] if branches else []
+
+
+def added(statement: Statement) -> list[ast.expr]:
+    """What a statement adds to its target, without what are numbers anyway."""
+    node, target = statement.node, statement.target
+    if isinstance(node, ast.AugAssign):
+        return self_reference_free(node.value, target)
+    given = assignment_to(node, target)
+    if given is not None:
+        return [] if given.unpacked else self_reference_free(given.value, target)
+    return [
+        part for argument in _in_place_arguments(statement) for part in self_reference_free(argument, target)
+    ]
+
+
+def changes_in_place(statement: Statement) -> bool:
+    """Whether a statement calls ``add_`` and the like on its target."""
+    return bool(_in_place_arguments(statement))
+
+
+def _in_place_arguments(statement: Statement) -> list[ast.expr]:
+    return [
+        argument
+        for call in _own_calls(statement.node)
+        if name_of(call.func) in IN_PLACE_CALLS and refers_to(_receiver(call), statement.target)
+        for argument in call.args
+    ]
+
+
+def stored(statement: Statement) -> Iterator[tuple[ast.expr, int]]:
+    """What a statement puts into its target, and how many references of a path lead from the target to it.
+
+    One to an element, two to an element of an element, none where the elements of the expression are stored.
+    """
+    node, target = statement.node, statement.target
+    for call in _own_calls(node):
+        yield from _stored_by_call(call, target)
+    for given in assignments(node):
+        if _is_item(given.place, target) and not given.unpacked:
+            yield given.value, 1
+        elif refers_to(given.place, target) and not given.unpacked:
+            yield from ((value, 0) for value in _joined(given.value, target))
+    if isinstance(node, ast.AugAssign):
+        yield node.value, 1 if _is_item(node.target, target) else 0
+
+
+def _stored_by_call(call: ast.Call, target: Target) -> Iterator[tuple[ast.expr, int]]:
+    name, given = name_of(call.func), call.args
+    receiver = given[0] if name == "heappush" and given else getattr(call.func, "value", None)
+    depth = 0
+    if (
+        isinstance(receiver, ast.Call)
+        and not refers_to(receiver, target)
+        and name_of(receiver.func) == "setdefault"
+    ):
+        receiver, depth = getattr(receiver.func, "value", None), 1
+    if receiver is None or not refers_to(receiver, target):
+        return
+    position = ELEMENT_ARGUMENT.get(name, -1)
+    alone = len(given) == position + 1 and not call.keywords
+    if position >= 0 and len(given) > position and (alone or name.startswith("put")):
+        yield given[position], depth + 1
+    if name in SPREADING_CALLS:
+        if len(given) == 1:
+            yield given[0], depth
+        if call.keywords:
+            yield ast.Call(ast.Name("dict", ast.Load()), [], call.keywords), depth
+
+
+def _joined(value: ast.expr, target: Target) -> list[ast.expr]:
+    """The containers that are joined to the target: ``[e]`` of ``x + [e]`` and of ``[*x, e]``."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.BitOr)):
+        sides = (value.left, value.right)
+        on_target = any(refers_to(side, target) for side in sides)
+        return [side for side in sides if on_target and isinstance(side, DISPLAYS)]
+    if isinstance(value, (ast.List, ast.Tuple, ast.Set)):
+        new = [part for part in value.elts if not (isinstance(part, ast.Starred) and refers_to(part, target))]
+        return [ast.List(new, ast.Load())] if len(new) < len(value.elts) else []
+    if isinstance(value, ast.Dict):
+        pairs = zip(value.keys, value.values, strict=True)
+        kept = [(key, part) for key, part in pairs if key is not None or not refers_to(part, target)]
+        keys, values = [key for key, _ in kept], [part for _, part in kept]
+        return [ast.Dict(keys, values)] if len(kept) < len(value.keys) else []
+    return []
+
+
+DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+OPAQUE = (*DISPLAYS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.BoolOp)
+
+
+def innermost(value: ast.expr, path: Sequence[Link]) -> list[ast.expr] | None:
+    """The innermost expressions of a stored value that hold what ``path`` leads to, without numbers.
+
+    None when part of the path lies inside something that the source does not show: a variable, a call, a comprehension.
+    """
+    if isinstance(value, ast.IfExp):
+        branches = [branch for branch in (value.body, value.orelse) if not is_number(branch)]
+        if len(branches) == 1 or path:
+            return _all_innermost(branches, path)
+        return None if may_be_number(value) else [value]
+    if not path:
+        if isinstance(value, OPAQUE):
+            return None
+        return [] if is_number(value) else [value]
+    members = _members(value, path[0])
+    return None if members is None else _all_innermost(members, path[1:])
+
+
+def _all_innermost(values: Sequence[ast.expr], path: Sequence[Link]) -> list[ast.expr] | None:
+    found: list[ast.expr] = []
+    for value in values:
+        inner = innermost(value, path)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def _members(value: ast.expr, step: Link) -> list[ast.expr] | None:
+    """Those members of a literal to which one reference of a path may lead, None when it is no such literal."""
+    if isinstance(value, ast.Call) and name_of(value.func) == "dict" and not value.args:
+        keys = [None if keyword.arg is None else ast.Constant(keyword.arg) for keyword in value.keywords]
+        value = ast.Dict([*keys], arguments(value))
+    if isinstance(value, ast.Dict):
+        return _values_under(value, step)
+    if not isinstance(value, (ast.List, ast.Tuple, ast.Set)):
+        return None
+    if any(isinstance(part, ast.Starred) for part in value.elts):
+        return None
+    if "*" in step.text:
+        return value.elts
+    position = step.text[1:-1]
+    return [value.elts[int(position)]] if position.isdigit() and int(position) < len(value.elts) else None
+
+
+def _values_under(value: ast.Dict, step: Link) -> list[ast.expr] | None:
+    if None in value.keys:
+        return None
+    if "*" in step.text:
+        return value.values
+    pairs = zip(value.keys, value.values, strict=True)
+    return [
+        part for key, part in pairs if isinstance(key, ast.Constant) and f"[{key.value!r}]" == step.text
+    ] or None
+
+
+def is_detached(node: ast.expr) -> bool:
+    """Whether an expression ends with a call that leaves the graph behind."""
+    return isinstance(node, ast.Call) and name_of(node.func) == "detach"
+
+
+def occurrences(value: ast.expr, place: ast.expr) -> list[tuple[ast.expr, ast.AST | None]]:
+    """Where a variable, attribute or item is read inside an expression, each with the node that it is a part of.
+
+    Where it is only compared, it is left out.
+    """
+    written = ast.unparse(place)
+    found: list[tuple[ast.expr, ast.AST | None]] = []
+    pending: list[tuple[ast.AST, ast.AST | None]] = [(value, None)]
+    while pending:
+        node, parent = pending.pop()
+        if isinstance(node, ast.Compare):
+            continue
+        if isinstance(node, ast.expr) and ast.unparse(node) == written:
+            found.append((node, parent))
+        else:
+            pending += [(child, node) for child in ast.iter_child_nodes(node)]
+    return found
+
+
 # --------------------------------------------------------------------------------------------------------------
 # Changing
 
@@ -494,18 +868,25 @@ def replace(node: ast.expr | ast.stmt, text: str) -> Edit:
     return Edit(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0, text)
 
 
+SIMPLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+
+
+def called(file: str, node: ast.expr, method: str) -> str:
+    """A node with ``.method()`` called on it, as text."""
+    text = segment(file, node)
+    return f"{text}.{method}()" if isinstance(node, SIMPLE) else f"({text}).{method}()"
+
+
 def called_on(file: str, node: ast.expr, method: str) -> Edit:
     """``node`` with ``.method()`` called on it, in parentheses where they are needed and not there yet."""
-    text = segment(file, node)
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
-        return replace(node, f"{text}.{method}()")
     line, end_line = node.lineno, node.end_lineno or node.lineno
-    before = lines_of(file)[line - 1].encode()[: node.col_offset]
-    after = lines_of(file)[end_line - 1].encode()[node.end_col_offset :]
-    if before.endswith(b"(") and after.startswith(b")") and not before[:-1].rstrip()[-1:].isalnum():
+    before = lines_of(file)[line - 1].encode()[: node.col_offset].decode()
+    after = lines_of(file)[end_line - 1].encode()[node.end_col_offset :].decode()
+    # Parentheses behind a name, an item or a call are those of a call.
+    if re.search(r"[^\w\s\])'\"]\s*\($", before) and after.startswith(")") and not isinstance(node, SIMPLE):
         end = (node.end_col_offset or 0) + 1
         return Edit(end_line, end, end_line, end, f".{method}()")
-    return replace(node, f"({text}).{method}()")
+    return replace(node, called(file, node, method))
 
 
 def segment(file: str, node: ast.AST) -> str:
@@ -520,12 +901,17 @@ def diff(file: str, edits: Sequence[Edit], insert_after: tuple[int, str] | None 
     for edit in sorted(edits, key=lambda e: (e.line, e.column), reverse=True):
         first = after[edit.line - 1].encode()[: edit.column].decode()
         last = after[edit.end_line - 1].encode()[edit.end_column :].decode()
-        after[edit.line - 1 : edit.end_line] = [first + edit.text + last]
+        after[edit.line - 1 : edit.end_line] = _split(first + edit.text + last)
     if insert_after is not None:
         after.insert(insert_after[0] + len(after) - len(before), insert_after[1])
     name = shorten(file)
     changed = difflib.unified_diff(before, after, name, name, n=0)
     return "".join(line if line.endswith("\n") else line + "\n" for line in changed)
+
+
+def _split(text: str) -> list[str]:
+    """Lines with their newlines; other separators, which ``str.splitlines`` knows as well, end no line of source."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def indentation(file: str, line: int) -> str:
@@ -534,26 +920,8 @@ def indentation(file: str, line: int) -> str:
     return text[: len(text) - len(text.lstrip())]
 
 
-def self_reference_free(node: ast.expr, target: Target) -> list[ast.expr]:
-    """The largest parts of a sum that do not mention the target and are more than numbers: what is added to it."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
-        if isinstance(node.op, (ast.Mult, ast.Div)) and not _mentions(node, target):
-            return [side for side in (node.left, node.right) if _is_tensor_like(side)][-1:]
-        return [*self_reference_free(node.left, target), *self_reference_free(node.right, target)]
-    if _mentions(node, target) or not _is_tensor_like(node):
-        return []
-    return [node]
-
-
-def _is_tensor_like(node: ast.expr) -> bool:
-    """Whether an expression may be a tensor: a number is none, and neither is a product of numbers."""
-    if isinstance(node, ast.UnaryOp):
-        return _is_tensor_like(node.operand)
-    if isinstance(node, ast.BinOp):
-        return _is_tensor_like(node.left) or _is_tensor_like(node.right)
-    if isinstance(node, ast.Call) and name_of(node.func) in dir(builtins):
-        return False
-    return not isinstance(node, ast.Constant)
-
-
-Rewriter = Callable[[Statement], str]
+def stands_alone(file: str, node: ast.stmt) -> bool:
+    """Whether a statement shares its lines with no other, so that a line can be put before or after it."""
+    before = lines_of(file)[node.lineno - 1].encode()[: node.col_offset].decode()
+    after = lines_of(file)[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset :].decode()
+    return not before.strip() and (not after.strip() or after.strip().startswith("#"))

@@ -1,8 +1,11 @@
 """``total += loss``: the sum of tensors is a tensor, and its graph holds the graph of every step."""
 
+import ast
+
 from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
+from leakhunter.source import Statement
 
 
 def recognise(case: Case) -> bool:
@@ -12,19 +15,17 @@ def recognise(case: Case) -> bool:
         return False
     if case.growth is None:
         return case.links[-1].edge in ("local", "global")
-    return case.growth.kind == "accumulate" and is_sum(case)
+    return case.growth.kind == "accumulate" and is_sum(case.growth)
 
 
-def is_sum(case: Case) -> bool:
-    """Whether the growing statement adds to its target as it is, not to a part of it as an average does."""
-    assert case.growth is not None
-    node = case.growth.node
-    if isinstance(node, source.ast.AugAssign):
-        return isinstance(node.op, source.ast.Add)
-    value = getattr(node, "value", None)
-    while isinstance(value, source.ast.BinOp) and isinstance(value.op, source.ast.Add):
-        sides = (value.left, value.right)
-        if any(case.target is not None and source.refers_to(side, case.target) for side in sides):
+def is_sum(statement: Statement) -> bool:
+    """Whether a growing statement adds to its target as it is, not to a part of it as an average does."""
+    if isinstance(statement.node, ast.AugAssign):
+        return isinstance(statement.node.op, ast.Add)
+    given = source.assignment_to(statement.node, statement.target)
+    value = given.value if given is not None else None
+    while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        if any(source.refers_to(side, statement.target) for side in (value.left, value.right)):
             return True
         value = value.left
     return False
@@ -32,34 +33,62 @@ def is_sum(case: Case) -> bool:
 
 def fix(case: Case) -> Fix:
     """Add the number instead of the tensor."""
-    name = case.path
-    added = added_parts(case)
-    first = source.segment(case.growth.file, added[0]) if case.growth is not None and added else "loss"
+    number = _example(case)
     return Fix(
-        f"add the number, not the tensor with its graph: {name} += {first}.item()",
+        f"add the number, not the tensor with its graph: {case.path} += {number}",
         detached(case, "item"),
         "item() waits for the device; where that costs too much, add .detach() and read the sum now and then",
     )
 
 
-def added_parts(case: Case) -> list[source.ast.expr]:
-    """The parts of the growing statement that are added to the target."""
-    if case.growth is None or case.target is None:
-        return []
-    node = case.growth.node
-    if isinstance(node, source.ast.AugAssign):
-        return source.self_reference_free(node.value, case.target) or [node.value]
-    if isinstance(node, (source.ast.Assign, source.ast.AnnAssign)) and node.value is not None:
-        return source.self_reference_free(node.value, case.target)
-    return []
+def _example(case: Case) -> str:
+    """What is to be added, as the user would write it."""
+    if case.growth is None or not isinstance(case.growth.node, (ast.AugAssign, ast.Assign, ast.AnnAssign)):
+        return "loss.item()"
+    parts = source.added(case.growth)
+    if not parts or source.may_be_number(parts[0]):
+        return "loss.item()"
+    return source.called(case.growth.file, parts[0], "item")
 
 
 def detached(case: Case, method: str) -> str:
-    """A diff that calls ``method`` on what is added."""
-    if case.growth is None:
+    """A diff that calls ``method`` on what is added; none where it is not certain that a tensor is added there."""
+    growth = case.growth
+    if growth is None or not case.certain or case.below_name != ():
         return ""
-    file = case.growth.file
-    return source.diff(file, [source.called_on(file, part, method) for part in added_parts(case)])
+    if source.is_differentiated(growth.file, growth.target):
+        return ""
+    if source.is_used_as_tensor(growth.file, growth.target):
+        method = "detach"
+    changes = [_changes(case, statement, method) for statement in (growth, *case.also)]
+    several = sum(map(bool, changes)) > 1
+    if None in changes or (several and not all(map(_adds_tensors, (growth, *case.also)))):
+        return ""
+    edits = [source.called_on(growth.file, *change) for found in changes for change in found or ()]
+    return source.diff(growth.file, edits)
+
+
+def _adds_tensors(statement: Statement) -> bool:
+    return all(source.is_tensor(part, statement.scope) for part in source.added(statement))
+
+
+def _changes(case: Case, statement: Statement, method: str) -> list[tuple[ast.expr, str]] | None:
+    """Expressions of a statement, each with the method to call on it; None where that may be wrong.
+
+    A part that is alone is certainly the tensor. Of several that may be numbers, the sum is.
+    """
+    parts = source.added(statement)
+    if any(source.may_be_number(part) for part in parts):
+        return None
+    if len(parts) <= 1 or _adds_tensors(statement):
+        return [(part, method) for part in parts]
+    if isinstance(statement.node, ast.AugAssign):
+        return [(statement.node.value, method)]
+    given = source.assignment_to(statement.node, statement.target)
+    if given is None or source.is_read_later(statement) or not case.is_once_a_step(statement):
+        return None
+    # Its target may have to remain a tensor, as a buffer of a module has.
+    return [(given.value, "detach")]
 
 
 PATTERN = Pattern(

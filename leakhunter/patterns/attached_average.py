@@ -1,5 +1,6 @@
 """A running average or total in an attribute or buffer that stays attached to the graphs it was computed from."""
 
+from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.accumulated_loss import detached
 from leakhunter.patterns.case import Case, Pattern
@@ -11,7 +12,7 @@ def recognise(case: Case) -> bool:
     if suspect.graph is None or suspect.container >= 0:
         return False
     if case.growth is not None:
-        return case.growth.kind == "accumulate"
+        return case.growth.kind == "accumulate" and not source.changes_in_place(case.growth)
     return case.links[-1].edge == "attribute"
 
 

@@ -4,7 +4,10 @@ import ast
 
 from leakhunter import source
 from leakhunter.findings import Fix
-from leakhunter.patterns.case import Case, Pattern
+from leakhunter.patterns.accumulated_loss import detached
+from leakhunter.patterns.case import CONSTRUCTORS, UPDATING, Case, Pattern
+from leakhunter.patterns.hidden_state import detaching
+from leakhunter.source import Statement
 
 
 def recognise(case: Case) -> bool:
@@ -14,32 +17,74 @@ def recognise(case: Case) -> bool:
 
 def fix(case: Case) -> Fix:
     """Detach after each update."""
-    name = case.path
     return Fix(
-        f"detach it after each update ({name} = {name}.detach()), or compute it under torch.no_grad()",
+        f"detach it after each update ({detaching(case)}), or compute it under torch.no_grad()",
         _diff(case),
         "values stay the same; only gradients into earlier steps are given up",
     )
 
 
 def _diff(case: Case) -> str:
-    if case.growth is None or case.target is None:
+    if case.growth is None or not case.certain or case.below_name != ():
         return ""
-    file, node = case.growth.file, case.growth.node
-    last = max(
-        (
-            statement
-            for statement in source.statements(file, case.target)
-            if statement.kind in ("carry", "join", "rebuild", "assign") and statement.function == case.growth.function
-        ),
-        key=lambda statement: statement.line,
-        default=case.growth,
-    )
-    node = last.node
-    if isinstance(node, ast.Assign) and not isinstance(node.targets[0], (ast.Tuple, ast.List)):
-        return source.diff(file, [source.called_on(file, node.value, "detach")])
-    line = f"{source.indentation(file, last.line)}{case.path} = {case.path}.detach()\n"
-    return source.diff(file, [], (last.end_line, line))
+    if source.changes_in_place(case.growth):
+        return detached(case, "detach")
+    update = _last_update(case)
+    if update is None or source.is_read_later(update) or not case.is_once_a_step(update):
+        return ""
+    if update.kind == "item":
+        return _detached_item(update)
+    given = source.assignment_to(update.node, update.target)
+    if given is None:
+        return ""
+    if not given.unpacked:
+        return _detached_value(update, given.value)
+    if not source.stands_alone(update.file, update.node):
+        return ""
+    place = source.segment(update.file, given.place)
+    line = f"{source.indentation(update.file, update.line)}{place} = {place}.detach()\n"
+    return source.diff(update.file, [], (update.end_line, line))
+
+
+def _detached_value(update: Statement, value: ast.expr) -> str:
+    branches = (value.body, value.orelse) if isinstance(value, ast.IfExp) else ()
+    if source.may_be_number(value) or any(source.refers_to(branch, update.target) for branch in branches):
+        return ""
+    return source.diff(update.file, [source.called_on(update.file, value, "detach")])
+
+
+def _detached_item(update: Statement) -> str:
+    """The diff where a part of the tensor is written to: what is written there has no graph then."""
+    values = [value for value, _ in source.stored(update)]
+    if len(values) != 1 or source.may_be_number(values[0]) or isinstance(values[0], source.OPAQUE):
+        return ""
+    return source.diff(update.file, [source.called_on(update.file, values[0], "detach")])
+
+
+def _last_update(case: Case) -> Statement | None:
+    """The update that every step ends with, None when one cannot be certain which it is."""
+    growth = case.growth
+    assert growth is not None
+    updates = [
+        statement
+        for statement in source.statements(growth.file, growth.target)
+        if statement.kind in UPDATING
+        and (statement.function, statement.method_of) == (growth.function, growth.method_of)
+        and not _is_beginning(case, statement)
+    ]
+    always = [statement for statement in updates if not statement.conditional]
+    if len(updates) > 1 and (not always or all(statement.kind == "assign" for statement in updates)):
+        return None
+    return max(always or updates, key=lambda statement: statement.line, default=None)
+
+
+def _is_beginning(case: Case, statement: Statement) -> bool:
+    """Whether a statement gives the value that the first step begins with."""
+    if statement.kind != "assign":
+        return False
+    frames = {link.function.rsplit(".", 1)[-1] for link in case.links if link.role in ("frame", "generator")}
+    own = statement.function in frames or not statement.function
+    return statement.function in CONSTRUCTORS or (own and not source.loops_around(statement))
 
 
 PATTERN = Pattern(

@@ -1,5 +1,7 @@
 """One autocast context around a whole loop of short-lived layers."""
 
+import ast
+
 from leakhunter import source
 from leakhunter.findings import Fix, Holder
 from leakhunter.patterns.case import Case, Pattern
@@ -26,10 +28,27 @@ def fix(case: Case) -> Fix:
 def _diff(case: Case) -> str:
     for frame in case.site:
         call = source.with_item(frame.file, frame.line, "autocast")
-        if call is not None and not any(keyword.arg == "cache_enabled" for keyword in call.keywords):
-            text = source.segment(frame.file, call)
-            return source.diff(frame.file, [source.replace(call, text[:-1] + ", cache_enabled=False)")])
+        if call is not None and not _may_set_cache(call):
+            return source.diff(frame.file, [source.replace(call, _without_cache(frame.file, call))])
     return ""
+
+
+def _may_set_cache(call: ast.Call) -> bool:
+    """Whether the call says something about the cache already: by name, by position, or in ``*`` and ``**``."""
+    starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+    return (
+        starred
+        or len(call.args) > 2
+        or any(keyword.arg in ("cache_enabled", None) for keyword in call.keywords)
+    )
+
+
+def _without_cache(file: str, call: ast.Call) -> str:
+    text = source.segment(file, call)
+    if "\n" in text:  # there may be a comment behind the last argument
+        text = ast.unparse(call)
+    before = text[:-1].rstrip().removesuffix(",")
+    return f"{before}{', ' if source.arguments(call) else ''}cache_enabled=False)"
 
 
 def holder(case: Case) -> Holder:
@@ -40,7 +59,8 @@ def holder(case: Case) -> Holder:
 PATTERN = Pattern(
     "LH901",
     "autocast cache grows",
-    "Autocast keeps the low-precision copy of every weight it has cast, and the weight, until its outermost context exits.",
+    "Autocast keeps the low-precision copy of every weight it has cast, and the weight, until its outermost context "
+    "exits.",
     recognise,
     fix,
     holder=holder,

@@ -1,5 +1,7 @@
 """``functools.lru_cache`` on a method: the class-wide cache has ``self`` in every key."""
 
+import ast
+
 from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
@@ -15,8 +17,8 @@ def fix(case: Case) -> Fix:
     """Cache on the instance."""
     cache = next(link for link in case.links if link.role == "lru_cache")
     return Fix(
-        f"cache per instance: store the result of {cache.function or 'the method'} on self (functools.cached_property, or a "
-        "dict made in __init__) instead of functools.lru_cache on the method",
+        f"cache per instance: store the result of {cache.function or 'the method'} on self (functools.cached_property, "
+        "or a dict made in __init__) instead of functools.lru_cache on the method",
         without_decorator(cache.file, cache.line),
         "the diff only drops the cache; where the result is dear, keep it in an attribute of self",
     )
@@ -25,11 +27,11 @@ def fix(case: Case) -> Fix:
 def without_decorator(file: str, line: int) -> str:
     """A diff that removes the caching decorator of the function at a line."""
     tree = source.parse(file) if file else None
-    for node in source.ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, (source.ast.FunctionDef, source.ast.AsyncFunctionDef)):
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         for decorator in node.decorator_list:
-            called = decorator.func if isinstance(decorator, source.ast.Call) else decorator
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
             if node.decorator_list[0].lineno == line and source.name_of(called) in ("lru_cache", "cache"):
                 whole = source.Edit(
                     decorator.lineno, 0, (decorator.end_lineno or decorator.lineno) + 1, 0, ""

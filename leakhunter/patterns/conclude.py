@@ -24,8 +24,10 @@ LEAST_SHARE = 0.05
 # One that would explain this many times the growth does not pile up: as much is taken away as is added.
 MOST_SHARE = 4.0
 MOST_FINDINGS = 5
-# Host memory of a tensor (TensorImpl, StorageImpl and Python object, 400 bytes seen) or an autograd node.
-OBJECT_BYTES = 400
+# Host memory of a tensor: TensorImpl, StorageImpl and Python object (400 bytes seen).
+TENSOR_BYTES = 400
+# Host memory of an autograd node with the edges and the tensor headers that it saved (580 to 1,750 bytes seen).
+NODE_BYTES = 1000
 # The meter of Python's own allocator.
 PYTHON = "Python objects"
 # Python's allocator hands larger objects on to malloc.
@@ -39,8 +41,8 @@ class Growth:
     """The growth that started a probe.
 
     ``meter`` is its name, ``rate`` its bytes (or blocks) per step, ``since`` the step it began at, ``window`` the steps
-    that the probe watched, ``went_on`` whether growth kept its pace in them, ``capacity`` the bytes that were still free, 0 when unknown. ``rates`` are bytes per step of
-    every place that is counted exactly.
+    that the probe watched, ``went_on`` whether growth kept its pace in them, ``capacity`` the bytes that were still
+    free, 0 when unknown. ``rates`` are bytes per step of every place that is counted exactly.
     """
 
     meter: str
@@ -96,27 +98,33 @@ def joined(first: Finding, second: Finding) -> Finding:
 def share_of(suspect: Suspect, growth: Growth) -> float:
     """How much of the growth a suspect explains: 1 is all of it, and much more than that is turnover."""
     if meter_of(suspect, growth) == PYTHON:
-        return suspect.count / growth.window / (growth.rate if growth.unit == "blocks" else growth.rates[PYTHON])
+        return (
+            suspect.count / growth.window / (growth.rate if growth.unit == "blocks" else growth.rates[PYTHON])
+        )
     rate = growth.rates.get(suspect.device, growth.rate)
     return suspect.bytes_per_step / rate if rate > 0 else math.inf
 
 
 def meter_of(suspect: Suspect, growth: Growth) -> str:
-    """The meter that counts what piled up: small Python objects are in no malloc, but blocks of Python's own allocator."""
+    """The meter that counts what piled up: small Python objects are in no malloc, but in Python's own allocator."""
     if suspect.device == "shared memory":
         return suspect.device
-    small = "python" in suspect.hints and suspect.bytes_per_step <= LARGEST_BLOCK * growth.rates.get(PYTHON, 0.0)
-    return PYTHON if small and suspect.state == "held" else growth.meter
+    small = suspect.bytes_per_step <= LARGEST_BLOCK * growth.rates.get(PYTHON, 0.0)
+    # How large each block is cannot be seen; where malloc grew by as much, they lie there.
+    in_malloc = growth.unit == "bytes" and 0.5 < suspect.bytes_per_step / max(growth.rate, 1.0) < 2.0
+    if "python" in suspect.hints and suspect.state == "held" and small and not in_malloc:
+        return PYTHON
+    return growth.meter
 
 
 def share_with_objects(suspect: Suspect, growth: Growth) -> float:
     """The same with an estimate of the host memory that tensors and nodes need beside their storages."""
     if suspect.state == "native" or "python" in suspect.hints or growth.rates.get("cpu", 0.0) <= 0:
         return share_of(suspect, growth)
-    objects = suspect.count / growth.window
+    objects = suspect.count / growth.window * TENSOR_BYTES
     if suspect.graph is not None:
-        objects = suspect.graph.nodes / suspect.graph.steps
-    return share_of(suspect, growth) + objects * OBJECT_BYTES / growth.rates["cpu"]
+        objects = suspect.graph.nodes / suspect.graph.steps * NODE_BYTES
+    return share_of(suspect, growth) + objects / growth.rates["cpu"]
 
 
 def choose_holder(case: Case) -> Case:
@@ -176,9 +184,9 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
 def rate_of(suspect: Suspect, growth: Growth, share: float) -> tuple[float, float]:
     """Bytes per step that a suspect costs, and its share of the growth.
 
-    The meter is exact and also counts what hangs on the survivors (headers, nodes, hooks), so that it knows better where
-    it grows as fast as they do. The nodes of a graph can only be estimated, but are all there is once backward has freed
-    what it saved.
+    The meter is exact and also counts what hangs on the survivors (headers, nodes, hooks), so that it knows better
+    where it grows as fast as they do. The nodes of a graph can only be estimated, but are all there is once backward
+    has freed what it saved.
     """
     if growth.unit == "bytes" and 0.9 < share < 1 / 0.9:
         return growth.rate, share
@@ -238,8 +246,8 @@ def grows(case: Case, growth: Growth) -> list[str]:
         verb = "hold" if suspect.container >= 0 else "holds"
         subject = f"the items of {name}" if suspect.container >= 0 else name
         return [
-            f"{subject} {verb} the autograd graphs of {graph.steps:,} finished steps ({graph.first:,} to {graph.last:,}): "
-            f"{graph.nodes:,} nodes, {size(graph.saved_bytes)} of saved tensors"
+            f"{subject} {verb} the autograd graphs of {graph.steps:,} finished steps ({graph.first:,} to "
+            f"{graph.last:,}): {graph.nodes:,} nodes, {size(graph.saved_bytes)} of saved tensors"
         ]
     if suspect.state in ("gc-pending", "stranded"):
         what = "wait for gc" if suspect.state == "gc-pending" else "are stranded: gc can never free them"
@@ -381,4 +389,5 @@ def forecast(rate: float, growth: Growth) -> str:
     if steps > 1e12:
         return ""
     where = growth.meter.split(" ")[0] if growth.meter.startswith("cuda") else "host memory"
-    return f"{where} is full in about {three_digits(steps):,} steps ({duration(steps * growth.seconds_per_step)} at this pace)"
+    time = duration(steps * growth.seconds_per_step)
+    return f"{where} is full in about {three_digits(steps):,} steps ({time} at this pace)"

@@ -1,5 +1,7 @@
 """A mutable default argument that all calls share."""
 
+import ast
+
 from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
@@ -27,22 +29,42 @@ def fix(case: Case) -> Fix:
 def _diff(case: Case) -> str:
     if case.target is None or case.target.function is None:
         return ""
-    file, line = case.target.function
-    tree = source.parse(file)
-    for node in source.ast.walk(tree) if tree is not None else ():
-        if isinstance(node, (source.ast.FunctionDef, source.ast.AsyncFunctionDef)) and node.lineno >= line:
-            arguments = [*node.args.posonlyargs, *node.args.args]
-            defaults = dict(
-                zip(reversed([a.arg for a in arguments]), reversed(node.args.defaults), strict=False)
-            )
-            default = defaults.get(case.target.name)
-            if default is None:
-                continue
-            name, made = case.target.name, source.segment(file, default)
-            indent = source.indentation(file, node.body[0].lineno)
-            inside = f"{indent}{name} = {made} if {name} is None else {name}\n"
-            return source.diff(file, [source.replace(default, "None")], (node.body[0].lineno - 1, inside))
-    return ""
+    (file, line), name = case.target.function, case.target.name
+    function = source.function_at(file, line)
+    default = source.defaults_of(function.args).get(name) if function is not None else None
+    if function is None or default is None or not _is_made_here(default, function):
+        return ""
+    first = next((part for part in function.body if not _is_docstring(part)), None)
+    if first is None:
+        return ""
+    text = source.segment(file, default)
+    made = text if "\n" not in text else ast.unparse(default)
+    making = f"{name} = {made} if {name} is None else {name}"
+    return source.diff(file, [source.replace(default, "None"), _before(file, first, making)])
+
+
+def _before(file: str, statement: ast.stmt, text: str) -> source.Edit:
+    """A statement put before another: on a line of its own, or on the same line where that one follows a colon."""
+    line, column = source.first_line_of(statement), statement.col_offset
+    if source.lines_of(file)[statement.lineno - 1].encode()[:column].strip():
+        return source.Edit(line, column, line, column, f"{text}; ")
+    return source.Edit(line, 0, line, 0, f"{source.indentation(file, statement.lineno)}{text}\n")
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _is_made_here(default: ast.expr, function: source.FunctionNode) -> bool:
+    """Whether the default, written inside the function, makes a new container in each call and means the same."""
+    parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    shadowed = any(isinstance(node, ast.Name) and node.id in parameters for node in ast.walk(default))
+    makes = isinstance(default, (*source.DISPLAYS, ast.Call, ast.ListComp, ast.SetComp, ast.DictComp))
+    return makes and not shadowed
 
 
 PATTERN = Pattern(

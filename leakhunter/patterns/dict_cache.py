@@ -1,5 +1,7 @@
 """A dict used as a cache: entries are made on a miss and never dropped."""
 
+import ast
+
 from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
@@ -19,10 +21,10 @@ def recognise(case: Case) -> bool:
 
 def _tests_membership(growth: source.Statement) -> bool:
     tree = source.parse(growth.file)
-    for node in source.ast.walk(tree) if tree is not None else ():
-        if isinstance(node, source.ast.If) and node.lineno <= growth.line <= (node.end_lineno or node.lineno):
-            for part in source.ast.walk(node.test):
-                if isinstance(part, source.ast.Compare) and isinstance(part.ops[0], source.ast.NotIn):
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.If) and node.lineno <= growth.line <= (node.end_lineno or node.lineno):
+            for part in ast.walk(node.test):
+                if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.NotIn):
                     return any(source.refers_to(other, growth.target) for other in part.comparators)
     return False
 
@@ -30,8 +32,8 @@ def _tests_membership(growth: source.Statement) -> bool:
 def fix(case: Case) -> Fix:
     """Bound it or clear it."""
     return Fix(
-        f"bound the cache {case.name} (drop the oldest entry beyond N), or clear it where its entries stop being useful, "
-        "for instance between files or epochs",
+        f"bound the cache {case.name} (drop the oldest entry beyond N), or clear it where its entries stop being "
+        "useful, for instance between files or epochs",
         "",
         "if keys can only take few values the growth will end by itself; then this finding is taken back",
     )

@@ -1,5 +1,7 @@
 """``saved_tensors_hooks`` whose pack hook returns the tensor it was given."""
 
+import ast
+
 from leakhunter import source
 from leakhunter.findings import Fix, Holder, Node
 from leakhunter.heap import paths
@@ -23,24 +25,20 @@ def fix(case: Case) -> Fix:
 
 def _diff(file: str, line: int) -> str:
     tree = source.parse(file)
-    for node in source.ast.walk(tree) if tree is not None else ():
-        if isinstance(node, (source.ast.FunctionDef, source.ast.Lambda)) and node.lineno == line:
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)) and node.lineno == line:
             arguments = {argument.arg for argument in node.args.args}
             body = (
                 [node.body]
-                if isinstance(node, source.ast.Lambda)
-                else [
-                    part.value
-                    for part in source.ast.walk(node)
-                    if isinstance(part, source.ast.Return) and part.value
-                ]
+                if isinstance(node, ast.Lambda)
+                else [part.value for part in ast.walk(node) if isinstance(part, ast.Return) and part.value]
             )
             edits = [
                 source.called_on(file, value, "detach")
                 for value in body
-                if isinstance(value, source.ast.Name) and value.id in arguments
+                if isinstance(value, ast.Name) and value.id in arguments
             ]
-            return source.diff(file, edits[:1]) if edits else ""
+            return source.diff(file, edits)
     return ""
 
 

@@ -3,7 +3,6 @@
 from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
-from leakhunter.patterns.graphs_in_container import stored_expression
 
 
 def recognise(case: Case) -> bool:
@@ -19,16 +18,20 @@ def recognise(case: Case) -> bool:
 
 def fix(case: Case) -> Fix:
     """Copy the slice, so that the rest can go."""
-    diff = ""
-    if case.growth is not None and (stored := stored_expression(case.growth.node)) is not None:
-        diff = source.diff(case.growth.file, [source.called_on(case.growth.file, stored, "clone")])
     sample = case.suspect.sample
     return Fix(
         f"store a copy of the slice (.clone()): {case.name} uses {sample.bytes:,} bytes of each storage of "
         f"{sample.storage_bytes:,}",
-        diff,
+        _diff(case),
         "the container still grows, by the slices alone",
     )
+
+
+def _diff(case: Case) -> str:
+    if case.growth is None:
+        return ""
+    file = case.growth.file
+    return source.diff(file, [source.called_on(file, node, "clone") for node in case.stored_tensors()])
 
 
 PATTERN = Pattern(

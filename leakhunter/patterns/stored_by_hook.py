@@ -1,5 +1,7 @@
 """A forward hook stores activations that only a backward hook takes away, and no backward ever comes."""
 
+import ast
+
 from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
@@ -19,8 +21,8 @@ def _registered(file: str, function: str, *registrars: str) -> bool:
             for argument in source.arguments(call):
                 if any(
                     source.name_of(part) == function
-                    for part in source.ast.walk(argument)
-                    if isinstance(part, source.ast.expr)
+                    for part in ast.walk(argument)
+                    if isinstance(part, ast.expr)
                 ):
                     return True
     return False
@@ -36,8 +38,8 @@ def fix(case: Case) -> Fix:
         else ""
     )
     return Fix(
-        f"do not store in {case.growth.function}() when gradients are disabled (return early if not torch.is_grad_enabled()), "
-        f"or remove the hook for evaluation{where}",
+        f"do not store in {case.growth.function}() when gradients are disabled (return early if not "
+        f"torch.is_grad_enabled()), or remove the hook for evaluation{where}",
         "",
         "",
     )
