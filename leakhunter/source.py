@@ -152,7 +152,7 @@ def _frame(code: types.CodeType, offset: int) -> Frame:
 
         # executing wants a frame, of which it reads these four; the real one is long gone.
         stand_in = types.SimpleNamespace(f_code=code, f_lasti=offset, f_lineno=line, f_globals={})
-        found = executing.Source.executing(stand_in)
+        found = executing.Source.executing(stand_in)  # type: ignore[arg-type]
         if found.node is not None:
             text = ast.unparse(found.node)
     except Exception:  # a helper of the report: whatever goes wrong in it, the line itself is still told
@@ -484,6 +484,14 @@ def calls(file: str, name: str) -> Iterator[ast.Call]:
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and name_of(node.func) == name:
             yield node
+
+
+def calls_in_functions(file: str) -> Iterator[tuple[ast.Call, str]]:
+    """Every call of a file, with the name of the function it stands in, empty at module level."""
+    tree = parse(file)
+    for statement, functions, _, _ in _walk(tree) if tree is not None else ():
+        for call in _own_calls(statement):
+            yield call, functions[-1].name if functions else ""
 
 
 def loops_around(statement: Statement) -> list[Loop]:

@@ -18,7 +18,7 @@ PLANTED = {
     "history": ("LH103", "trainer.history", "trainer.history.append("),
     "masks": ("LH304", "trainer.masks", "trainer.masks[batch] ="),
     "hooks": ("LH401", "norm._forward_hooks", "trainer.model.norm.register_forward_hook"),
-    "cache": ("LH302", "positions", "@functools.lru_cache"),
+    "cache": ("LH302", "positions", "@functools.cache"),
     "penalty": ("LH811", ".grad", "loss.backward(create_graph=True)"),
     "failures": ("LH501", "trainer.failures", "trainer.failures.append(error)"),
 }

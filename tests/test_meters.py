@@ -490,7 +490,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-@pytest.mark.parametrize("module", [host, python, process, cuda, pinned, accelerator], ids=lambda module: module.__name__[18:])
+@pytest.mark.parametrize(
+    "module", [host, python, process, cuda, pinned, accelerator], ids=lambda module: module.__name__[18:]
+)
 def test_a_meter_that_raises_is_left_out_and_the_others_remain(module, fault, monkeypatch):
     lost = names(module.meters()[0])
     whole, remarks = meters.discover()

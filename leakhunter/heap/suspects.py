@@ -741,7 +741,7 @@ class Diagnosis:
 
     def _still_grows(self, node: int) -> bool:
         """Whether a container has gained items early and late in the window: an import fills tables at once."""
-        if not self.marks.lengths:  # the loop ended before there were any
+        if not self.marks.lengths or node >= self.heap.tracked:  # not marked: the loop ended, or gc does not track it
             return True
         grew, length = self._grew(node), self.heap.length(node)
         lately = min(grew, length - self.marks.lengths.get(id(self.heap.objects[node]), length - grew))

@@ -18,7 +18,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Pass a static function and only what it needs."""
     return Fix(
-        "pass weakref.finalize a static function and only the resources it needs, not a bound method or anything else that "
+        "pass weakref.finalize a static function and only the resources it needs, not a bound method or anything "
+        "else that "
         "refers to the object",
         "",
         "the function then cannot reach the object, which is being freed when it runs",
@@ -28,7 +29,7 @@ def fix(case: Case) -> Fix:
 PATTERN = Pattern(
     "LH403",
     "finaliser holds its own object",
-    "weakref.finalize keeps its function and arguments strongly; a bound method among them keeps the object alive for ever.",
+    "weakref.finalize keeps its function and arguments strongly; a bound method among them keeps the object for ever.",
     recognise,
     fix,
 )

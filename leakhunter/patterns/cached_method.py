@@ -5,6 +5,7 @@ import ast
 from leakhunter import source
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
+from leakhunter.patterns.unbounded_cache import decorated
 
 
 def recognise(case: Case) -> bool:
@@ -46,4 +47,5 @@ PATTERN = Pattern(
     "The cache belongs to the class and its keys contain self, so no instance that was called is ever freed.",
     recognise,
     fix,
+    statement=decorated,
 )

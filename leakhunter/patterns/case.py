@@ -190,6 +190,7 @@ class Pattern:
         fix: The change for a case.
         severity: ``leak``, ``growth``, ``note``, or how it follows from a case.
         holder: What to call the holder where Python has no path to it.
+        statement: Where to change the program, when that is no statement that names what grows.
 
     """
 
@@ -200,6 +201,7 @@ class Pattern:
     fix: Callable[[Case], Fix]
     severity: str | Callable[[Case], str] = "leak"
     holder: Callable[[Case], Holder] | None = None
+    statement: Callable[[Case], Frame | None] | None = None
 
     def severity_of(self, case: Case) -> str:
         """The severity in a case."""

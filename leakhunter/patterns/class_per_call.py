@@ -17,7 +17,8 @@ def fix(case: Case) -> Fix:
     line = source.definition_line(case.links[0].file, name)
     place = f" (line {line})" if line else ""
     return Fix(
-        f"define the class {name.rsplit('.', 1)[-1]} once, at module level{place}, and pass what differs to its constructor",
+        f"define the class {name.rsplit('.', 1)[-1]} once, at module level{place}, and pass what differs to its "
+        f"constructor",
         "",
         "",
     )

@@ -177,7 +177,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
         fix=pattern.fix(case),
         forecast=forecast(rate, growth) if severity != "note" else "",
         signature=signature(pattern, case, holder),
-        statement=statement_of(case),
+        statement=statement_of(case, pattern),
     )
 
 
@@ -212,9 +212,10 @@ def first_step(suspect: Suspect, growth: Growth) -> int:
     return max(1, growth.since)
 
 
-def statement_of(case: Case) -> Frame | None:
+def statement_of(case: Case, pattern: Pattern) -> Frame | None:
     """The statement to change."""
-    return case.growth.frame if case.growth is not None else None
+    found = pattern.statement(case) if pattern.statement is not None else None
+    return found if found is not None or case.growth is None else case.growth.frame
 
 
 def bound_of(case: Case) -> int | None:

@@ -14,7 +14,8 @@ def fix(case: Case) -> Fix:
     count = case.suspect.hints["dropped parameters"]
     name = case.name if case.name.endswith(".state") else "optimizer.state"
     return Fix(
-        f"del {name}[old] when a parameter is swapped for a new one: it holds state of {count:,} parameters that no param "
+        f"del {name}[old] when a parameter is swapped for a new one: it holds state of {count:,} parameters that "
+        f"no param "
         "group has",
         "",
         "carry exp_avg and the like over to the new parameter first if training should go on from them",

@@ -14,7 +14,8 @@ def fix(case: Case) -> Fix:
     first = case.links[0]
     name = first.function or "the function"
     return Fix(
-        f"call atexit.unregister({_bound(name)}) in {name}() itself, or register a function that holds the object weakly "
+        f"call atexit.unregister({_bound(name)}) in {name}() itself, or register a function that holds the object "
+        f"weakly "
         "(weakref.WeakMethod)",
         "",
         "the clean-up at exit is then skipped for objects that are already gone",

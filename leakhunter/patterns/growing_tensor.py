@@ -12,7 +12,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Reduce before joining."""
     return Fix(
-        f"reduce what is joined to {case.path} first (argmax, a sum, a metric), or move it off the device in chunks and "
+        f"reduce what is joined to {case.path} first (argmax, a sum, a metric), or move it off the device in "
+        f"chunks and "
         "join once at the end",
         "",
         "joining in every step also copies all that was joined before: its cost grows with the square of the steps",

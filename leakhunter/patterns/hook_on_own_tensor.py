@@ -13,7 +13,8 @@ def fix(case: Case) -> Fix:
     """Hold the owner weakly."""
     owner = next((link.type for link in case.links if link.role in ("instance", "module")), "the owner")
     return Fix(
-        f"hold the owner weakly in the hook: bind weakref.ref(self) instead of self ({owner}), or remove the hook with its "
+        f"hold the owner weakly in the hook: bind weakref.ref(self) instead of self ({owner}), or remove the hook "
+        f"with its "
         "handle when it is no longer needed",
         "",
         "gc.collect() cannot free this cycle: C++ holds the hooks",

@@ -15,7 +15,8 @@ def fix(case: Case) -> Fix:
     text = "store str(error) or traceback.format_exc() instead of the exception"
     if chained:
         text = (
-            "clear __traceback__ of every exception in the chain (error.with_traceback(None) before it is raised from), or "
+            "clear __traceback__ of every exception in the chain (error.with_traceback(None) before it is raised "
+            "from), or "
             "store only the error's text; raising `from None` alone does not free the frames"
         )
     else:

@@ -12,7 +12,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Drop it with its result."""
     return Fix(
-        f"take each future out of {case.name} once its result has been read (pop it, or delete entries as they complete)",
+        f"take each future out of {case.name} once its result has been read (pop it, or delete entries as they "
+        f"complete)",
         "",
         "",
     )

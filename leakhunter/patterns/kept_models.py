@@ -15,7 +15,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Store the result, not the model."""
     if case.emptying_call():
-        text = f"call {case.emptying_call()} between trainings: it empties {case.name}, and nothing calls it in this loop"
+        call = case.emptying_call()
+        text = f"call {call} between trainings: it empties {case.name}, and nothing calls it in this loop"
     elif any(statement.conditional for statement in case.emptied):
         text = emptying_advice(case)
     else:

@@ -14,7 +14,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Use the argument."""
     return Fix(
-        "use the hook's own module argument instead of self (hook(module, args, output)), or close over weakref.ref(self)",
+        "use the hook's own module argument instead of self (hook(module, args, output)), or close over "
+        "weakref.ref(self)",
         "",
         "",
     )

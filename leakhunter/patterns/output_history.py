@@ -14,7 +14,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Show nothing, or empty the history."""
     return Fix(
-        "end the cell with a semicolon so that the value is not displayed, or empty the history: %reset out, %xdel NAME",
+        "end the cell with a semicolon so that the value is not displayed, or empty the history: %reset out, "
+        "%xdel NAME",
         "",
         "del of the variable does not help: the history holds the value too",
     )

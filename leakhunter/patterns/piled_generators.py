@@ -13,7 +13,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Close them."""
     return Fix(
-        f"close each generator when it is no longer read (generator.close(), contextlib.closing), and take it out of {case.name}",
+        f"close each generator when it is no longer read (generator.close(), contextlib.closing), and take it out "
+        f"of {case.name}",
         "",
         "",
     )

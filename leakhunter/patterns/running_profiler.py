@@ -14,7 +14,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Give it a schedule."""
     return Fix(
-        "use a schedule with a few active steps (torch.profiler.schedule(wait=..., warmup=..., active=..., repeat=...) and "
+        "use a schedule with a few active steps (torch.profiler.schedule(wait=..., warmup=..., active=..., "
+        "repeat=...) and "
         "prof.step()), or stop the profiler",
         "",
         "",

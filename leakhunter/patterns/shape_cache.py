@@ -12,7 +12,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Fewer shapes, or a smaller cache."""
     return Fix(
-        "pad inputs to a few sizes, or make the cache smaller with the environment variables ONEDNN_PRIMITIVE_CACHE_CAPACITY "
+        "pad inputs to a few sizes, or make the cache smaller with the environment variables "
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY "
         "and LRU_CACHE_CAPACITY",
         "",
         "the cache has a capacity (about a thousand kernels), so this growth ends, at a high level",

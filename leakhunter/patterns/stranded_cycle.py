@@ -12,7 +12,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Cut it by hand."""
     return Fix(
-        f"cut the cycle before the last reference goes: delete one of its references, or detach the tensor in it ({case.path})",
+        f"cut the cycle before the last reference goes: delete one of its references, or detach the tensor in it "
+        f"({case.path})",
         "",
         "gc.collect() cannot free this cycle: it runs through C++",
     )

@@ -1,6 +1,7 @@
 """An attribute hung on a tensor that leads back to it through a view or a graph."""
 
 from itertools import pairwise
+
 from leakhunter.findings import Fix
 from leakhunter.patterns.case import Case, Pattern
 

@@ -15,7 +15,8 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Key by identity, weakly."""
     return Fix(
-        f"key {case.name} by id() with weak references (weakref.ref or weakref.WeakKeyDictionary does for modules; tensors "
+        f"key {case.name} by id() with weak references (weakref.ref or weakref.WeakKeyDictionary does for "
+        f"modules; tensors "
         "compare by value, so use torch.utils.weak.WeakIdKeyDictionary), or by a name",
         "",
         "an id() may be used again after its object is gone: remove the entry in the weak reference's callback",

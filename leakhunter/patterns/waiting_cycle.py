@@ -28,11 +28,11 @@ def fix(case: Case) -> Fix:
     back = f"{_owner(case)}{names[-1]}" if names else case.path
     alone = len(names) == 1 and not case.suspect.route.repeats and case.links[-1].edge == "attribute"
     if case.has_edge("closure", "content"):
-        text = "do not capture the object in the lambda or inner function: bind the value it needs, or weakref.ref(object)"
+        text = "do not capture the object in the lambda or inner function: bind the value, or weakref.ref(object)"
     elif case.has_edge("partial"):
         text = f"let the functools.partial behind {edge} hold weakref.ref(object) instead of the object or its method"
     elif case.has_edge("self"):
-        text = f"let {edge} hold a weakref.WeakMethod, or a function that is given the object, instead of a bound method"
+        text = f"let {edge} hold a weakref.WeakMethod, or a function given the object, instead of a bound method"
     elif alone:
         text = f"remove the self reference {edge}"
     else:

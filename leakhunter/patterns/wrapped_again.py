@@ -17,7 +17,8 @@ def fix(case: Case) -> Fix:
     """Wrap once."""
     name = case.name
     return Fix(
-        f"wrap once: unwrap {name} before wrapping it again (keep the original, or mark the wrapped one and return early)",
+        f"wrap once: unwrap {name} before wrapping it again (keep the original, or mark the wrapped one and "
+        f"return early)",
         "",
         "every layer also runs: calls get slower and in the end too deep (RecursionError)",
     )

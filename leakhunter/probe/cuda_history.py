@@ -70,7 +70,7 @@ class History:
     def quiet_point(self, step: int) -> None:
         """End of ``step``."""
         if not is_enabled():
-            self.remarks.append("another tool switched the CUDA allocator's history off during a probe; it was armed again")
+            self.remarks.append("the CUDA allocator's history was switched off during a probe; it was armed again")
             _switch_on()
             self._ours = True
         self._marks.append((_now(), step + 1))
