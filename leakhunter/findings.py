@@ -156,18 +156,56 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Series:
-    """The readings of one meter: ``steps[i]`` is when ``readings[i]`` (in ``unit``) was taken."""
+    """The readings of one meter: ``steps[i]`` is when ``readings[i]`` (in ``unit``) was taken.
+
+    ``judged`` says whether its growth is looked into; others are shown only.
+    """
 
     meter: str
     unit: str
     steps: tuple[int, ...]
     readings: tuple[float, ...]
     verdict: Verdict
+    judged: bool = True
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of ``count`` storages that are kept alive through ``path``."""
+
+    path: str
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """A device that was full. All sizes are bytes.
+
+    ``cause`` is ``leak`` (``grown`` bytes since warm-up filled it), ``fragmentation``, ``one large request`` or ``working
+    set`` (everything that is live is in use). ``breakdown`` is what was allocated, by what it was for.
+    """
+
+    device: str
+    step: int
+    requested: int
+    total: int
+    free: int
+    allocated: int
+    reserved: int
+    grown: int
+    cause: str
+    breakdown: Mapping[str, int] = field(default_factory=dict)
+    holders: tuple[Held, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything one watch knows. ``str(report)`` is the text a person reads."""
+    """Everything one watch knows. ``str(report)`` is the text a person reads.
+
+    ``breakdown`` is what live bytes were for, by device and category, at the quiet point of the last diagnosis; empty
+    when there was none.
+    """
 
     watched: str
     steps: int
@@ -175,6 +213,8 @@ class Report:
     findings: tuple[Finding, ...] = ()
     series: tuple[Series, ...] = ()
     notes: tuple[str, ...] = ()
+    breakdown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    out_of_memory: tuple[OutOfMemory, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     created: str = ""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from leakhunter import __version__
-from leakhunter.findings import Finding, Report, Series
+from leakhunter.findings import Finding, OutOfMemory, Report, Series
 from leakhunter.growth import BLOCKS, KEEP, Suspicion, Trend, judge
 from leakhunter.meters import Meter, Quantity, discover
 from leakhunter.options import Options
@@ -130,6 +130,8 @@ class Hunt:
         self._probe: Probe | None = None
         self._pursuits: list[Pursuit] = []
         self._notes: list[str] = []
+        self._breakdown: dict[str, dict[str, int]] = {}
+        self._out_of_memory: list[OutOfMemory] = []
         self._fruitless = 0
         # step and reading of a quantity whose growth a probe could not explain
         self._unexplained: dict[str, tuple[int, float]] = {}
@@ -174,6 +176,11 @@ class Hunt:
         # A block of Python's allocator has up to 512 bytes; one in two steps is worth a look.
         floor = self.options.floor if quantity.unit == "bytes" else 0.5
         return Trend(meter.beat, self.block, floor, quantity.least)
+
+    @property
+    def judged(self) -> list[str]:
+        """The names of the quantities whose growth is looked into."""
+        return [gauge.quantity.name for gauge in self._gauges() if gauge.quantity.judged]
 
     def fresh_findings(self) -> list[Finding]:
         """The findings made since the last time this was asked."""
@@ -383,6 +390,7 @@ class Hunt:
             self._take_up(finding, probe)
 
     def _findings(self, probe: Probe) -> list[Finding]:
+        from leakhunter.heap.breakdown import breakdown
         from leakhunter.heap.graph import captured
         from leakhunter.heap.suspects import Clock, Diagnosis
         from leakhunter.patterns.conclude import Growth, conclude
@@ -410,6 +418,7 @@ class Hunt:
             suspects = diagnosis.suspects()
             facts |= diagnosis.facts()
             self._notes += [remark for remark in heap.remarks if remark not in self._notes]
+            self._breakdown = breakdown(heap)
             del diagnosis
         growth = Growth(
             meter=probe.gauge.quantity.name,
@@ -419,7 +428,7 @@ class Hunt:
             window=window,
             step=self.steps,
             seconds_per_step=self.seconds_per_step,
-            capacity=self._capacity(probe.gauge),
+            free=self._free(),
             went_on=added >= 0.75 * probe.suspicion.rate * window,
             rates=rates,
             facts=facts,
@@ -494,15 +503,16 @@ class Hunt:
         step, reading = self._unexplained[growth.meter]
         return bool(self._read(gauge) - reading >= 0.5 * growth.rate * (growth.step - step))
 
-    def _capacity(self, gauge: Gauge) -> float:
-        """Bytes still free where the quantity lives, 0 when unknown."""
+    def _free(self) -> dict[str, float]:
+        """Bytes still free on the host and on each CUDA device that is watched."""
         import psutil
 
-        name = gauge.quantity.name
-        if name.startswith("cuda:"):
-            free, _ = torch.cuda.mem_get_info(int(name[5:].split(" ")[0]))
-            return float(free)
-        return float(psutil.virtual_memory().available) if gauge.quantity.unit == "bytes" else 0.0
+        free = {"cpu": float(psutil.virtual_memory().available)}
+        for gauge in self._gauges():
+            device = place_of(gauge.quantity.name)
+            if device.startswith("cuda:") and gauge.trend is not None:
+                free[device] = float(torch.cuda.mem_get_info(int(device[5:]))[0])
+        return free
 
     # ----------------------------------------------------------------------------------------------------------
     # what becomes of findings
@@ -569,6 +579,19 @@ class Hunt:
             # A period too long for the readings kept cannot be waited for.
             gauge.trend.clear(period if period * BLOCKS <= KEEP else 1)
 
+    def out_of_memory(self, device: str, requested: int) -> OutOfMemory | None:
+        """What fills ``device``, asked while an allocation of ``requested`` bytes fails; None when it was told before."""
+        from leakhunter import oom
+
+        if len(self._out_of_memory) >= oom.MOST_REPORTS:
+            return None
+        gauge = next((gauge for gauge in self._gauges() if gauge.quantity.name == f"{device} allocated"), None)
+        steps, readings = gauge.recording.points() if gauge is not None else ((), ())
+        after = [reading for step, reading in zip(steps, readings, strict=True) if step > self.warmup]
+        full = oom.record(device, requested, self.steps + 1, after[-1] - after[0] if after else 0.0)
+        self._out_of_memory.append(full)
+        return full
+
     def finish(self) -> None:
         """After the last step: conclude a probe that has seen enough, look at open findings once more."""
         probe = self._probe
@@ -608,13 +631,21 @@ class Hunt:
             notes.insert(0, f"too few steps for a verdict: at least {need} are needed")
         if not gc.isenabled():
             notes.append("Python's automatic gc is switched off")
+        series = tuple(self._series())
+        findings = list(self.findings.values())
+        if any(one.meter.startswith(("cuda:", "pinned memory")) for one in series):
+            from leakhunter.patterns import allocator
+
+            findings += allocator.notes_of(series, self.warmup, self.steps)
         return Report(
             watched=self.watched,
             steps=self.steps,
             seconds_per_step=self.seconds_per_step,
-            findings=tuple(self.findings.values()),
-            series=tuple(self._series()),
+            findings=tuple(findings),
+            series=series,
             notes=tuple(notes),
+            breakdown=self._breakdown,
+            out_of_memory=tuple(self._out_of_memory),
             options=self.options.to_dict(),
             environment=environment(),
             created=self._created,
@@ -627,7 +658,8 @@ class Hunt:
                 start = next((i for i, step in enumerate(steps) if step > self.warmup), len(steps))
                 floor = self.options.floor if gauge.quantity.unit == "bytes" else 0.5
                 verdict = judge(steps[start:], readings[start:], floor, gauge.quantity.least)
-                yield Series(gauge.quantity.name, gauge.quantity.unit, steps, readings, verdict)
+                quantity = gauge.quantity
+                yield Series(quantity.name, quantity.unit, steps, readings, verdict, quantity.judged)
 
 
 def _young_generation() -> tuple[int, int]:

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
+import torch
+
 from leakhunter.findings import Finding, Report
 from leakhunter.hunt import Hunt, environment
 from leakhunter.options import Options
@@ -163,6 +165,8 @@ class Watch:
             if self._hunt is not None:
                 self._hunt.step()
                 self._tell()
+                if self._hunt.steps == 1 or self._hunt.steps == self._hunt.warmup + 1:
+                    self._listen()
         except (LeakError, LeakWarning):
             raise
         except Exception as error:
@@ -263,6 +267,26 @@ class Watch:
             return len(self._iterable)
         except Exception:  # whatever the iterable's own __len__ does
             return None
+
+    def _listen(self) -> None:
+        """Hear of it when a CUDA device in use is full."""
+        if torch.cuda.is_initialized():
+            from leakhunter import oom
+
+            oom.listen(self)
+
+    def out_of_memory(self, device: str, requested: int) -> None:
+        """Say what fills a device, before the error that follows. Called by PyTorch's allocator; raises nothing."""
+        if self._off or self._hunt is None or os.getpid() != self._process:
+            return
+        try:
+            full = self._hunt.out_of_memory(device, requested)
+            if full is not None:
+                logger.error("%s", text.out_of_memory(full))
+                if self._options.report is not None:
+                    self._write_report(self._options.report)
+        except Exception as error:
+            logger.error("leakhunter could not say what filled %s (%s: %s)", device, type(error).__name__, error)
 
     def _tell(self) -> None:
         """Say what was found since the last step."""

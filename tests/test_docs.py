@@ -14,6 +14,7 @@ import pytest
 
 from leakhunter import findings
 from leakhunter.options import PREFIX, Options
+from leakhunter.patterns import allocator
 from leakhunter.patterns.catalogue import CATALOGUE
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -114,7 +115,8 @@ def rows(path: str) -> list[list[str]]:
 def test_every_pattern_has_its_row():
     table = [row for row in rows("docs/patterns.md") if row[0].startswith("LH")]
     expected = sorted(
-        [p.id, p.name, p.severity if isinstance(p.severity, str) else "by case", p.why] for p in CATALOGUE
+        [p.id, p.name, p.severity if isinstance(p.severity, str) else "by case", p.why]
+        for p in (*CATALOGUE, *allocator.PATTERNS)
     )
     assert table == expected
 
@@ -133,7 +135,7 @@ def test_every_key_of_the_report_is_documented():
     table = rows("docs/report.md")
     told = [row[0].strip("`") for row in table if len(row) == 3] + [row[1].strip("`") for row in table if len(row) == 4]
     kinds = [findings.Report, findings.Finding, findings.Holder, findings.Node, findings.Frame, findings.Fix]
-    kinds += [findings.Evidence, findings.Series, findings.Verdict]
+    kinds += [findings.Evidence, findings.Series, findings.Verdict, findings.OutOfMemory, findings.Held]
     fields = [field.name for kind in kinds for field in dataclasses.fields(kind)]
     assert sorted(name for name in told if name not in ("key", "---")) == sorted(fields)
 

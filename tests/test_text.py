@@ -116,13 +116,13 @@ def test_what_is_resolved_or_a_note_is_no_open_finding(finding):
 
 
 def test_a_healthy_loop_says_what_was_measured():
-    rss = dataclasses.replace(MALLOC, meter="RSS", verdict=Verdict("stepped"))
+    rss = dataclasses.replace(MALLOC, meter="RSS", verdict=Verdict("stepped"), judged=False)
     assert text.closing(report(series=(MALLOC, rss))).endswith("no leak found (malloc (glibc) flat)")
 
 
 @pytest.mark.parametrize(
     "series",
-    [(), (dataclasses.replace(MALLOC, meter="RSS"),), (dataclasses.replace(MALLOC, steps=(), readings=()),)],
+    [(), (dataclasses.replace(MALLOC, meter="RSS", judged=False),), (dataclasses.replace(MALLOC, steps=(), readings=()),)],
     ids=["no meters", "RSS alone", "no reading"],
 )
 def test_a_loop_of_which_nothing_exact_was_measured_is_not_called_clean(series):
@@ -158,16 +158,12 @@ def test_nothing_watched_is_said_and_is_not_clean(notes, words):
 
 
 def test_the_first_line_of_the_log_names_version_meters_and_cost():
-    gauges = [
-        types.SimpleNamespace(quantity=types.SimpleNamespace(name=name)) for name in ("malloc (glibc)", "RSS")
-    ]
     hunt = types.SimpleNamespace(
-        watched="range at a.py:3", cost=12.4e-6, _meters=[(None, gauges[:1]), (None, gauges[1:])]
+        watched="range at a.py:3", cost=12.4e-6, judged=["malloc (glibc)", "Python objects"]
     )
-    line = text.opening(hunt)
-    assert (
-        line == f"leakhunter {__version__} watches range at a.py:3: malloc (glibc), RSS; about 12 us a step"
-    )
+    expected = "watches range at a.py:3: malloc (glibc), Python objects; about 12 us a step"
+    assert text.opening(hunt) == f"leakhunter {__version__} {expected}"
+
 
 
 # ----------------------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ class Growth:
     """The growth that started a probe.
 
     ``meter`` is its name, ``rate`` its bytes (or blocks) per step, ``since`` the step it began at, ``window`` the steps
-    that the probe watched, ``went_on`` whether growth kept its pace in them, ``capacity`` the bytes that were still
-    free, 0 when unknown. ``rates`` are bytes per step of every place that is counted exactly.
+    that the probe watched, ``went_on`` whether growth kept its pace in them, ``free`` the bytes still free on each
+    device, as far as known. ``rates`` are bytes per step of every place that is counted exactly.
     """
 
     meter: str
@@ -52,7 +52,7 @@ class Growth:
     window: int
     step: int
     seconds_per_step: float
-    capacity: float = 0.0
+    free: dict[str, float] = field(default_factory=dict)
     went_on: bool = True
     rates: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -109,6 +109,8 @@ def meter_of(suspect: Suspect, growth: Growth) -> str:
     """The meter that counts what piled up: small Python objects are in no malloc, but in Python's own allocator."""
     if suspect.device == "shared memory":
         return suspect.device
+    if suspect.device != "cpu" and suspect.device in growth.rates:
+        return f"{suspect.device} allocated"
     small = suspect.bytes_per_step <= LARGEST_BLOCK * growth.rates.get(PYTHON, 0.0)
     # How large each block is cannot be seen; where malloc grew by as much, they lie there.
     in_malloc = growth.unit == "bytes" and 0.5 < suspect.bytes_per_step / max(growth.rate, 1.0) < 2.0
@@ -175,7 +177,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
             saved_bytes=suspect.graph.saved_bytes if suspect.graph else 0,
         ),
         fix=pattern.fix(case),
-        forecast=forecast(rate, growth) if severity != "note" else "",
+        forecast=forecast(rate, growth, suspect.device) if severity != "note" else "",
         signature=signature(pattern, case, holder),
         statement=statement_of(case, pattern),
     )
@@ -189,7 +191,7 @@ def rate_of(suspect: Suspect, growth: Growth, share: float) -> tuple[float, floa
     has freed what it saved.
     """
     if growth.unit == "bytes" and 0.9 < share < 1 / 0.9:
-        return growth.rate, share
+        return growth.rates.get(suspect.device, growth.rate), share
     measured = growth.rates.get("cpu", 0.0)
     if suspect.graph is None or suspect.device != "cpu" or measured <= 0:
         return suspect.bytes_per_step, share
@@ -382,13 +384,12 @@ def signature(pattern: Pattern, case: Case, holder: Holder) -> str:
     return hashlib.sha1("\0".join(parts).encode()).hexdigest()[:8]
 
 
-def forecast(rate: float, growth: Growth) -> str:
-    """When memory is full at this pace."""
-    if rate <= 0 or growth.capacity <= 0:
+def forecast(rate: float, growth: Growth, device: str) -> str:
+    """When the memory of a device is full at this pace."""
+    free = growth.free.get(device, 0.0)
+    if rate <= 0 or free <= 0 or free / rate > 1e12:
         return ""
-    steps = growth.capacity / rate
-    if steps > 1e12:
-        return ""
-    where = growth.meter.split(" ")[0] if growth.meter.startswith("cuda") else "host memory"
+    steps = free / rate
+    where = "host memory" if device == "cpu" else device
     time = duration(steps * growth.seconds_per_step)
     return f"{where} is full in about {three_digits(steps):,} steps ({time} at this pace)"

@@ -8,6 +8,7 @@ What differs between versions of torch is looked for, and keys that are not know
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,10 @@ from leakhunter.probe.census import uninterrupted
 # Trace entries kept; each costs some hundred bytes with a Python stack. A probe of ten steps needs ten steps' worth.
 MOST = 200_000
 DEEPEST = 8
+# What need not be recorded, where that can be said.
+UNREAD = ["free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap"]
+# What `_record_memory_history` calls.
+SWITCH = "_cuda_record_memory_history"
 # The pool of everything that belongs to no CUDA graph, compiled function or MemPool.
 COMMON_POOL = (0, 0)
 
@@ -59,33 +64,57 @@ class History:
         self._began = 0.0
         # (microseconds at which a step began, its number)
         self._marks: list[tuple[int, int]] = []
+        # what switches histories on and off, and what stands in its place while ours is on
+        self._switch: tuple[Any, Any] | None = None
 
     def arm(self, step: int) -> None:
         """Record from now on, as step ``step``."""
         if not is_enabled():
-            _switch_on()
-            self._ours = True
+            self._begin()
         self._marks.append((_now(), step))
 
     def quiet_point(self, step: int) -> None:
         """End of ``step``."""
         if not is_enabled():
             self.remarks.append("the CUDA allocator's history was switched off during a probe; it was armed again")
-            _switch_on()
-            self._ours = True
+            self._begin()
         self._marks.append((_now(), step + 1))
 
     def blocks(self) -> dict[int, Block]:
         """All living blocks by address. Takes one snapshot: tens of milliseconds for 20,000 blocks."""
-        with _without_inductor():
+        with without_inductor():
             snapshot = torch._C._cuda_memorySnapshot(None)
         return {block.address: block for block in read(snapshot, self._step_at)}
 
     def disarm(self) -> None:
         """Leave the history as it was found."""
+        self._release()
         if self._ours and is_enabled():
             torch.cuda.memory._record_memory_history(enabled=None)
         self._ours = False
+
+    def _begin(self) -> None:
+        """Switch on a history that is ours until somebody else asks for one, which then is not ours to switch off."""
+        self._release()
+        _switch_on()
+        self._ours = True
+        original = getattr(torch._C, SWITCH, None)
+        if original is None:
+            return
+
+        def switch(enabled: Any, *settings: Any, **more: Any) -> Any:
+            result = original(enabled, *settings, **more)
+            self._ours = self._ours and enabled is None
+            return result
+
+        setattr(torch._C, SWITCH, switch)
+        self._switch = original, switch
+
+    def _release(self) -> None:
+        # Whatever has been put in its place meanwhile is not ours to remove.
+        if self._switch is not None and getattr(torch._C, SWITCH) is self._switch[1]:
+            setattr(torch._C, SWITCH, self._switch[0])
+        self._switch = None
 
     def _step_at(self, microseconds: int) -> int | None:
         found = None
@@ -112,7 +141,7 @@ def is_enabled() -> bool:
 
 
 @contextmanager
-def _without_inductor() -> Iterator[None]:
+def without_inductor() -> Iterator[None]:
     """Keep a snapshot from importing torch._inductor: seconds, and 100 MB, to ask it for frames of compiled code.
 
     Where it is not loaded there is no such code, so a stand-in that knows none gives the same answer.
@@ -130,12 +159,14 @@ def _without_inductor() -> Iterator[None]:
 
 
 def _switch_on() -> None:
-    wanted = {"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": MOST}
-    known = inspect.signature(torch.cuda.memory._record_memory_history).parameters
-    if not {"context", "stacks"} <= set(known):
+    # Stacks are read from living blocks, so that entries of the trace need none: they cost host memory in every step.
+    wanted = {"enabled": "all", "context": "state", "stacks": "python", "max_entries": MOST, "skip_actions": UNREAD}
+    known = set(inspect.signature(torch.cuda.memory._record_memory_history).parameters)
+    if not {"context", "stacks"} <= known:
         torch.cuda.memory._record_memory_history(enabled="all")
         return
-    torch.cuda.memory._record_memory_history(**wanted)  # type: ignore[arg-type]
+    settings = {name: value for name, value in wanted.items() if name in known}
+    torch.cuda.memory._record_memory_history(**settings)  # type: ignore[arg-type]
 
 
 def _now() -> int:
@@ -170,7 +201,21 @@ def stack_of(frames: Any) -> tuple[Frame, ...]:
     all_frames = [
         Frame(frame.get("filename", ""), frame.get("line", 0), frame.get("name", ""))
         for frame in frames
-        if not is_ours(frame.get("filename", ""))
+        if not is_ours(frame.get("filename", "")) and not _is_native(frame)
     ]
-    users = [frame for frame in all_frames if is_user_file(frame.file)]
+    users = [frame for frame in all_frames if is_user_file(frame.file) and not _is_generated(frame.file)]
     return tuple(users[:DEEPEST] or all_frames[:1])
+
+
+def _is_native(frame: Mapping[str, Any]) -> bool:
+    """Whether a frame is one of C or C++: a history that the program itself switched on has them by default."""
+    file, name = frame.get("filename", ""), frame.get("name", "")
+    if file in ("", "??") or "::" in name or "(" in name:
+        return True
+    return not file.startswith("<") and os.path.splitext(file)[1] not in ("", ".py", ".pyw")
+
+
+def _is_generated(file: str) -> bool:
+    """Whether torch.compile wrote a file: into a folder of its cache, whose place it leaves in the environment."""
+    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    return bool(cache) and os.path.dirname(os.path.dirname(file)) == os.path.abspath(cache or "")

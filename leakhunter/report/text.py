@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from leakhunter.findings import Finding, Node, Report, Series
+from leakhunter.findings import Finding, Node, OutOfMemory, Report, Series
 from leakhunter.origin import shorten
 from leakhunter.units import size
 
@@ -23,7 +23,11 @@ def render(report: Report) -> str:
     lines = [closing(report)]
     for found in report.findings:
         lines += ["", finding(found)]
-    lines += ["", *(meter_line(series) for series in report.series if series.readings)]
+    for full in report.out_of_memory:
+        lines += ["", out_of_memory(full)]
+    for device, parts in report.breakdown.items():
+        lines += ["", *breakdown(device, parts)]
+    lines += ["", *(meter_line(series) for series in report.series if shown(series))]
     lines += [printable(f"note: {note}") for note in report.notes]
     return "\n".join(lines).rstrip()
 
@@ -32,8 +36,8 @@ def opening(hunt: Hunt) -> str:
     """What is watched and what it costs, for the start of the log."""
     from leakhunter import __version__
 
-    names = [gauge.quantity.name for _, gauges in hunt._meters for gauge in gauges]
-    return f"leakhunter {__version__} watches {hunt.watched}: {', '.join(names)}; about {hunt.cost * 1e6:.0f} us a step"
+    meters = ", ".join(hunt.judged)
+    return f"leakhunter {__version__} watches {hunt.watched}: {meters}; about {hunt.cost * 1e6:.0f} us a step"
 
 
 def closing(report: Report) -> str:
@@ -50,7 +54,7 @@ def _outcome(report: Report) -> str:
         return f"{steps}: {len(report.open)} open finding{'s' * (len(report.open) > 1)}: {found}"
     if report.notes and "too few" in report.notes[0]:
         return f"{steps}: no verdict, {report.notes[0]}"
-    calm = ", ".join(f"{s.meter} {s.verdict.kind}" for s in report.series if s.readings and s.meter != "RSS")
+    calm = ", ".join(f"{s.meter} {s.verdict.kind}" for s in report.series if s.readings and s.judged)
     if not calm:
         return f"{steps}: no verdict, nothing exact could be measured"
     return f"{steps}: no leak found ({calm})"
@@ -86,9 +90,11 @@ def finding(found: Finding) -> str:
     title = f"{place(found)}  {found.pattern} {found.name}".strip()
     status = "" if found.is_open else f"  [{found.status}]"
     severity = "" if found.severity == "leak" else f"  ({found.severity})"
-    lines = [f"{title}{severity}   +{rate(found)}{share}{status}"]
+    growth = f"   +{rate(found)}{share}" if found.bytes_per_step else ""
+    lines = [f"{title}{severity}{growth}{status}"]
+    label = "grows" if found.bytes_per_step else "measured"
     for position, statement in enumerate(found.evidence.statements):
-        lines += _field("grows" if position == 0 else "", statement)
+        lines += _field(label if position == 0 else "", statement)
     lines += _field("held by", _holder_line(found))
     lines += [f"{' ' * (LABEL + 4)}{line}" for line in _nodes(found)]
     for position, frame in enumerate(found.site[:3]):
@@ -143,6 +149,41 @@ def _field(name: str, words: str) -> list[str]:
     wrapped = textwrap.wrap(words, WIDTH - LABEL - 2, break_long_words=False, break_on_hyphens=False) or [""]
     first = f"  {name:{LABEL}}{wrapped[0]}"
     return [first, *(f"  {'':{LABEL}}{line}" for line in wrapped[1:])]
+
+
+def out_of_memory(full: OutOfMemory) -> str:
+    """What filled a device, in full."""
+    lines = [
+        f"{full.device} was out of memory in step {full.step:,}: {size(full.requested)} were asked for, "
+        f"{size(full.allocated)} of {size(full.total)} allocated, {size(full.reserved)} reserved"
+    ]
+    lines += _field("cause", CAUSES[full.cause].format(grown=size(full.grown), requested=size(full.requested)))
+    for position, held in enumerate(full.holders):
+        lines += _field("held by" if not position else "", f"{held.path}: {size(held.bytes)} in {held.count:,} storages")
+    lines += breakdown(full.device, full.breakdown)
+    return "\n".join(printable(line) for line in lines)
+
+
+CAUSES = {
+    "leak": "memory grew by {grown} since warm-up, which filled the device",
+    "fragmentation": "enough is reserved and not in use, but not in one piece",
+    "one large request": "one request of {requested} did not fit; nothing had grown much since warm-up",
+    "working set": "what is live is what the program uses at once; nothing had grown much since warm-up",
+}
+
+
+def breakdown(device: str, parts: Mapping[str, int]) -> list[str]:
+    """What the live bytes of a device are for, the largest part first."""
+    total = sum(parts.values())
+    lines = [f"live on {device}: {size(total)}"]
+    for name, count in sorted(parts.items(), key=lambda item: -item[1]):
+        lines.append(f"  {name:32}{size(count):>10}{count / max(1, total):6.0%}")
+    return lines
+
+
+def shown(series: Series) -> bool:
+    """Whether a meter has anything to tell."""
+    return bool(series.readings) and (series.judged or any(series.readings))
 
 
 def meter_line(series: Series) -> str:
