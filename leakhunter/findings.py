@@ -182,8 +182,8 @@ class Held:
 class OutOfMemory:
     """A device that was full. All sizes are bytes.
 
-    ``cause`` is ``leak`` (``grown`` bytes since warm-up filled it), ``fragmentation``, ``one large request`` or ``working
-    set`` (everything that is live is in use). ``breakdown`` is what was allocated, by what it was for.
+    ``cause`` is ``leak`` (``grown`` bytes since warm-up filled it), ``fragmentation``, ``one large request`` or
+    ``working set`` (everything that is live is in use). ``breakdown`` is what was allocated, by what it was for.
     """
 
     device: str

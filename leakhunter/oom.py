@@ -56,6 +56,7 @@ def record(device: str, requested: int, step: int, grown: float) -> OutOfMemory:
         requested: Bytes that were asked for.
         step: The step that is running.
         grown: Bytes allocated there since the end of the warm-up.
+
     """
     index = int(device.rpartition(":")[2])
     free, total = torch.cuda.mem_get_info(index)

@@ -99,7 +99,8 @@ print(json.dumps({{"seen": seen, "lines": lines, "full": loop.report.to_dict()["
 def run(step: str, report: str | None = None, **settings: str) -> dict[str, Any]:
     env = {**os.environ, **cuda.environment(), "STUBGPU_BYTES": str(256 * 2**20), **settings}
     code = PROGRAM.format(step=step, report=report)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, env=env, check=False)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env, check=False)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer

@@ -122,7 +122,11 @@ def test_a_healthy_loop_says_what_was_measured():
 
 @pytest.mark.parametrize(
     "series",
-    [(), (dataclasses.replace(MALLOC, meter="RSS", judged=False),), (dataclasses.replace(MALLOC, steps=(), readings=()),)],
+    [
+        (),
+        (dataclasses.replace(MALLOC, meter="RSS", judged=False),),
+        (dataclasses.replace(MALLOC, steps=(), readings=()),),
+    ],
     ids=["no meters", "RSS alone", "no reading"],
 )
 def test_a_loop_of_which_nothing_exact_was_measured_is_not_called_clean(series):

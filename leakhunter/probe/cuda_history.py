@@ -23,11 +23,11 @@ from leakhunter.findings import Frame
 from leakhunter.origin import is_ours, is_user_file
 from leakhunter.probe.census import uninterrupted
 
-# Trace entries kept; each costs some hundred bytes with a Python stack. A probe of ten steps needs ten steps' worth.
+# Trace entries kept; each costs some hundred bytes of host memory. A probe of ten steps needs ten steps' worth.
 MOST = 200_000
 DEEPEST = 8
 # What need not be recorded, where that can be said.
-UNREAD = ["free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap"]
+UNREAD = ["free_requested", "free_completed", "segment_alloc", "segment_free"]
 # What `_record_memory_history` calls.
 SWITCH = "_cuda_record_memory_history"
 # The pool of everything that belongs to no CUDA graph, compiled function or MemPool.

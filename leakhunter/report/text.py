@@ -159,7 +159,8 @@ def out_of_memory(full: OutOfMemory) -> str:
     ]
     lines += _field("cause", CAUSES[full.cause].format(grown=size(full.grown), requested=size(full.requested)))
     for position, held in enumerate(full.holders):
-        lines += _field("held by" if not position else "", f"{held.path}: {size(held.bytes)} in {held.count:,} storages")
+        words = f"{held.path}: {size(held.bytes)} in {held.count:,} storages"
+        lines += _field("" if position else "held by", words)
     lines += breakdown(full.device, full.breakdown)
     return "\n".join(printable(line) for line in lines)
 
