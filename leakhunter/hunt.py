@@ -580,7 +580,7 @@ class Hunt:
             gauge.trend.clear(period if period * BLOCKS <= KEEP else 1)
 
     def out_of_memory(self, device: str, requested: int) -> OutOfMemory | None:
-        """What fills ``device``, asked while an allocation of ``requested`` bytes fails; None when told often enough."""
+        """What fills ``device``, asked while an allocation of ``requested`` bytes fails; None when told enough."""
         from leakhunter import oom
 
         if len(self._out_of_memory) >= oom.MOST_REPORTS:
