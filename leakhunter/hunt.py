@@ -14,7 +14,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from leakhunter.series import Recording, StepClock
 if TYPE_CHECKING:
     from leakhunter.heap.suspects import Suspect
     from leakhunter.probe.census import Census, Marks
-    from leakhunter.probe.cuda_history import History
+    from leakhunter.probe.cuda_history import Block, History
     from leakhunter.probe.dispatch import Recorder
 
 WARMUP, BLOCK, PROBE = 8, 4, 8
@@ -352,6 +352,8 @@ class Hunt:
 
     def _end_probe(self, fruitful: bool) -> None:
         period = 0 if fruitful else self._note_failure()
+        if self._probe is not None and self._probe.history is not None:
+            self._probe.history.disarm()
         with self._own_work():
             self.abandon_probe()
         self._fruitless = 0 if fruitful else self._fruitless + 1
@@ -377,19 +379,29 @@ class Hunt:
     # the diagnosis
 
     def _diagnose(self) -> None:
+        from leakhunter.probe.census import uncollected
+
         probe = self._probe
         assert probe is not None
         if probe.recorder is not None:
             probe.recorder.disarm()
-        with self._own_work():
-            findings = self._findings(probe)
+        with uncollected():
+            # What waits for gc must still be there when the heap is captured.
+            blocks: dict[int, Block] = {}
+            if probe.history is not None:
+                with self._own_work():
+                    blocks = probe.history.blocks()
+                # Not as work of ours: it gives back what recording has added, which was none of it either.
+                probe.history.disarm()
+            with self._own_work():
+                findings = self._findings(probe, blocks)
         if findings:
             self._explain_growth(probe)
         self._end_probe(fruitful=bool(findings))
         for finding in findings:
             self._take_up(finding, probe)
 
-    def _findings(self, probe: Probe) -> list[Finding]:
+    def _findings(self, probe: Probe, blocks: Mapping[int, Block]) -> list[Finding]:
         from leakhunter.heap.breakdown import breakdown
         from leakhunter.heap.graph import captured
         from leakhunter.heap.suspects import Clock, Diagnosis
@@ -410,7 +422,6 @@ class Hunt:
         rates = self._rates(probe, window)
         facts = self._facts(births, window) | {"gc comes in": _steps_to_collection(probe.young, window)}
         aged = probe.aged if probe.aged is not None else Marks(set(), {})
-        blocks = probe.history.blocks() if probe.history is not None else {}
         with captured() as heap:
             diagnosis = Diagnosis(
                 heap, probe.census, births, aged, clock, self.steps, probe.suspicion.since, blocks
@@ -579,7 +590,7 @@ class Hunt:
             # A period too long for the readings kept cannot be waited for.
             gauge.trend.clear(period if period * BLOCKS <= KEEP else 1)
 
-    def out_of_memory(self, device: str, requested: int) -> OutOfMemory | None:
+    def out_of_memory(self, device: str, requested: int, total: int) -> OutOfMemory | None:
         """What fills ``device``, asked while an allocation of ``requested`` bytes fails; None when told enough."""
         from leakhunter import oom
 
@@ -588,7 +599,7 @@ class Hunt:
         gauge = next((gauge for gauge in self._gauges() if gauge.quantity.name == f"{device} allocated"), None)
         steps, readings = gauge.recording.points() if gauge is not None else ((), ())
         after = [reading for step, reading in zip(steps, readings, strict=True) if step > self.warmup]
-        full = oom.record(device, requested, self.steps + 1, after[-1] - after[0] if after else 0.0)
+        full = oom.record(device, requested, total, self.steps + 1, after[-1] - after[0] if after else 0.0)
         self._out_of_memory.append(full)
         return full
 

@@ -29,7 +29,7 @@ _attached = False
 
 
 def listen(listener: Any) -> None:
-    """Call ``listener.out_of_memory(device, requested bytes)`` from now on, as long as it lives."""
+    """Call ``listener.out_of_memory(device, requested bytes, bytes allowed)`` from now on, as long as it lives."""
     global _attached
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is None:
@@ -43,23 +43,24 @@ def listen(listener: Any) -> None:
     _listeners.add(listener)
 
 
-def _observe(device: int, requested: int, _limit: int, _free: int) -> None:
+def _observe(device: int, requested: int, limit: int, _free: int) -> None:
     for listener in list(_listeners):
-        listener.out_of_memory(f"cuda:{device}", requested)
+        listener.out_of_memory(f"cuda:{device}", requested, limit)
 
 
-def record(device: str, requested: int, step: int, grown: float) -> OutOfMemory:
+def record(device: str, requested: int, total: int, step: int, grown: float) -> OutOfMemory:
     """What is live on ``device`` now.
 
     Args:
         device: The device that is full, such as ``cuda:0``.
         requested: Bytes that were asked for.
+        total: Bytes that this process may use there: those of the device, or the part it was allowed.
         step: The step that is running.
         grown: Bytes allocated there since the end of the warm-up.
 
     """
     index = int(device.rpartition(":")[2])
-    free, total = torch.cuda.mem_get_info(index)
+    free = torch.cuda.mem_get_info(index)[0]
     allocated, reserved = torch.cuda.memory_allocated(index), torch.cuda.memory_reserved(index)
     with captured() as heap:
         parts = breakdown(heap).get(device, {})

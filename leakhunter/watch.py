@@ -275,12 +275,12 @@ class Watch:
 
             oom.listen(self)
 
-    def out_of_memory(self, device: str, requested: int) -> None:
+    def out_of_memory(self, device: str, requested: int, total: int) -> None:
         """Say what fills a device, before the error that follows. Called by PyTorch's allocator; raises nothing."""
         if self._off or self._hunt is None or os.getpid() != self._process:
             return
         try:
-            full = self._hunt.out_of_memory(device, requested)
+            full = self._hunt.out_of_memory(device, requested, total)
             if full is not None:
                 logger.error("%s", text.out_of_memory(full))
                 if self._options.report is not None:

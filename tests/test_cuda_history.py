@@ -352,6 +352,9 @@ def test_what_survives_has_its_line_and_step_and_what_was_freed_is_not_listed(ru
         out["old"], out["kept"] = told(old), [told(x) for x in kept]
         out["bytes"] = [blocks[x.data_ptr()].bytes for x in kept[:2]]
         out["freed"] = [block.bytes for block in blocks.values()].count(12_000_000)
+        with cuda_history.without_inductor():
+            trace = torch._C._cuda_memorySnapshot(None)["device_traces"][0]
+        out["entries"] = [bool(trace), any(entry.get("frames") for entry in trace)]
         out["inductor"] = "torch._inductor" in sys.modules, "_inductor" in vars(torch)
         history.disarm()
         out["after"], out["remarks"] = is_enabled(), history.remarks
@@ -364,6 +367,8 @@ def test_what_survives_has_its_line_and_step_and_what_was_freed_is_not_listed(ru
     assert out["kept"][1::3] == out["kept"][2::3] == [[5, []], [6, []], [7, []]]
     assert out["bytes"] == [4000, 2400]
     assert out["freed"] == 0
+    # Stacks are kept with living blocks only: each entry of the trace costs host memory.
+    assert out["entries"] == [True, False]
     assert out["inductor"] == [False, False]
     assert (out["after"], out["remarks"]) == (False, [])
 
