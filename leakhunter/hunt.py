@@ -5,6 +5,7 @@ This is the only module that knows meters, growth, probe, heap and patterns toge
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import datetime
@@ -385,6 +386,12 @@ class Hunt:
         assert probe is not None
         if probe.recorder is not None:
             probe.recorder.disarm()
+        assert probe.census is not None
+        # Asked before we switch gc off ourselves.
+        collecting = {
+            "gc enabled": gc.isenabled(),
+            "gc comes in": _steps_to_collection(probe.young, self.steps - probe.census.step),
+        }
         with uncollected():
             # What waits for gc must still be there when the heap is captured.
             blocks: dict[int, Block] = {}
@@ -394,14 +401,16 @@ class Hunt:
                 # Not as work of ours: it gives back what recording has added, which was none of it either.
                 probe.history.disarm()
             with self._own_work():
-                findings = self._findings(probe, blocks)
+                findings = self._findings(probe, blocks, collecting)
         if findings:
             self._explain_growth(probe)
         self._end_probe(fruitful=bool(findings))
         for finding in findings:
             self._take_up(finding, probe)
 
-    def _findings(self, probe: Probe, blocks: Mapping[int, Block]) -> list[Finding]:
+    def _findings(
+        self, probe: Probe, blocks: Mapping[int, Block], collecting: Mapping[str, Any]
+    ) -> list[Finding]:
         from leakhunter.heap.breakdown import breakdown
         from leakhunter.heap.graph import captured
         from leakhunter.heap.suspects import Clock, Diagnosis
@@ -420,7 +429,7 @@ class Hunt:
             measured = max(measured, added / window)
         # Read before the capture, whose own memory would be counted.
         rates = self._rates(probe, window)
-        facts = self._facts(births, window) | {"gc comes in": _steps_to_collection(probe.young, window)}
+        facts = self._facts(births, window) | dict(collecting)
         aged = probe.aged if probe.aged is not None else Marks(set(), {})
         with captured() as heap:
             diagnosis = Diagnosis(
@@ -467,7 +476,6 @@ class Hunt:
         armed = len(births.armed_steps)
         return {
             "window": window,
-            "gc enabled": gc.isenabled(),
             "autocast cache": torch.is_autocast_cache_enabled()
             and any(_autocast_enabled(device) for device in devices),
             "profiler on": profiling,
@@ -507,6 +515,10 @@ class Hunt:
     def _still_unexplained(self, growth: Any) -> bool:
         """Whether each step adds the same, or an earlier probe found nothing and nothing was given back since."""
         gauge = next(gauge for gauge in self._gauges() if gauge.quantity.name == growth.meter)
+        steps, readings = gauge.recording.points()
+        start = bisect.bisect_right(steps, self.warmup)
+        if judge(steps[start:], readings[start:], self.options.floor, gauge.quantity.least).kind == "saturating":
+            return False
         if gauge.trend is not None and gauge.trend.regular(BLOCKS * self.block) and growth.went_on:
             return True
         if growth.meter not in self._unexplained:

@@ -75,7 +75,7 @@ def here() -> int:
 def test_a_birth_has_its_step_size_device_and_operator():
     with armed(step=7) as recorder:
         kept = torch.ones(3, 4)
-    assert birth(recorder, kept) == dispatch.Birth(7, 0, 48, "cpu", "aten::ones")
+    assert birth(recorder, kept) == dispatch.Birth(7, 0, 48, "cpu", "aten::ones", kept.data_ptr())
 
 
 LAYER = nn.Linear(4, 4)

@@ -190,7 +190,14 @@ EXAMPLES = {
     "attached_average": ((graphs(frame(), scalar()), {}, AVERAGE), (graphs(frame(), scalar()), {}, CARRY)),
     "hidden_state": ((graphs(frame(), scalar()), {}, CARRY), (graphs(frame(), scalar()), {}, AVERAGE)),
     "attached_history": (graphs(frame(), scalar(), sample=VECTOR), held(frame(), some(), TENSOR)),
-    "growing_tensor": (held(frame(), scalar(), hints={"replaced": 6}), held(frame(), scalar())),
+    "growing_tensor": (
+        held(frame(), scalar(), hints={"replaced": 6, "operator": "aten::cat"}),
+        held(frame(), scalar(), hints={"replaced": 6, "operator": "aten::randn"}),
+    ),
+    "larger_tensor": (
+        held(frame(), scalar(), hints={"replaced": 6, "operator": "aten::randn"}),
+        held(frame(), scalar()),
+    ),
     "number_history": (
         held(
             frame(),

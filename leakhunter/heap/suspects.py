@@ -296,7 +296,12 @@ class Diagnosis:
             for number, (link, position) in enumerate(placed)
             if position
             and path[position - 1] in varying
-            and (link.edge == "key" or (link.edge in ("attribute", "global") and self._is_new(path[position])))
+            and (
+                link.edge == "key"
+                # A tuple that is replaced by a longer one in every step.
+                or (link.edge == "field" and link.text[1:-1].isdigit())
+                or (link.edge in ("attribute", "global") and self._is_new(path[position]))
+            )
         )
         return generalise([link for link, _ in placed], positions)
 
@@ -371,6 +376,9 @@ class Diagnosis:
             here = {path[position + 1] for path in paths}
             known = [node for node in before if self._has_length(node)]
             grew = sum(self._grew(node) for node in known)
+            if grew == 1 and self._is_namespace(group.paths[0], position):
+                # One more attribute is no pile.
+                return -1, 0
             if grew > 0 and any(self._is_new(node) for node in here):
                 length = sum(self.heap.length(node) for node in known)
                 return (position, grew) if self._has_grown_all_along(length, grew) else (-1, 0)
@@ -382,6 +390,11 @@ class Diagnosis:
         if group.route.repeats and len(paths) >= 2:
             return shortest - 2, -1
         return -1, 0
+
+    def _is_namespace(self, path: list[int], position: int) -> bool:
+        """Whether what stands at ``position`` holds the next object of a path as an attribute or a global."""
+        before = path[position - 1] if position else -1
+        return self.paths.edge(before, path[position], path[position + 1]).kind in ("attribute", "global")
 
     def _has_length(self, node: int) -> bool:
         return self._length_before(node) >= 0
@@ -512,7 +525,7 @@ class Diagnosis:
         return suspects
 
     def _graph_edges(self) -> tuple[dict[int, list[int]], dict[int, int]]:
-        """Node -> next nodes, and tensor -> its grad_fn."""
+        """Node -> next nodes, and tensor -> its grad_fn; a node that Python holds leads to itself."""
         following: dict[int, list[int]] = defaultdict(list)
         holders: dict[int, int] = {}
         for (source, target), text in self.heap.labels.items():
@@ -520,12 +533,14 @@ class Diagnosis:
                 following[source].append(target)
             elif text == ".grad_fn":
                 holders[source] = target
+        # A node that the program itself holds, such as the ctx of a custom Function.
+        holders.update((node, node) for node in self.heap.sequence if node < self.heap.tracked)
         return following, holders
 
     def _entries(
         self, old: dict[int, int], following: dict[int, list[int]], holders: dict[int, int]
     ) -> dict[int, list[int]]:
-        """Tensors that Python holds and from which an old node is reached, with their paths."""
+        """Tensors and nodes that Python holds and from which an old node is reached, with their paths."""
         before: dict[int, list[int]] = defaultdict(list)
         for source, targets in following.items():
             for target in targets:
@@ -677,11 +692,16 @@ class Diagnosis:
                     device=self._device(group.members),
                     stacks=(self.stacks[site],),
                     sample=self._sample(group.paths[0]),
-                    hints={"replaced": seen[-1][0] - seen[0][0]},
+                    hints={"replaced": seen[-1][0] - seen[0][0], "operator": self._operator(site)},
                 )
                 for group in self._group(paths)
             ]
         return found
+
+    def _operator(self, site: int) -> str:
+        """The operator that made the living storages of a site, the most frequent one."""
+        names = Counter(birth.op for birth in self.living.values() if birth.site == site)
+        return names.most_common(1)[0][0] if names else ""
 
     def _native(self) -> list[Suspect]:
         """Survivors that no Python object and no autograd node refers to, by operator."""

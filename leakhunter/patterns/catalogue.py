@@ -26,6 +26,7 @@ from leakhunter.patterns import (
     kept_futures,
     kept_models,
     large_base,
+    larger_tensor,
     linked_chain,
     module_hook_cycle,
     native_growth,
@@ -81,6 +82,7 @@ CATALOGUE: tuple[Pattern, ...] = tuple(
         attached_history,
         # what lies on the way says what it is
         growing_tensor,
+        larger_tensor,
         number_history,
         process_groups,
         exit_callbacks,

@@ -65,7 +65,7 @@ def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
         share = share_of(suspect, growth)
         if share > MOST_SHARE and suspect.grew < suspect.count:
             continue
-        if share < LEAST_SHARE and suspect.graph is None:
+        if least_share(suspect, growth, share) < LEAST_SHARE:
             continue
         case = choose_holder(open_case(suspect, growth.facts))
         finding = accuse(case, catalogue.name(case), growth, share)
@@ -81,7 +81,7 @@ def is_same(first: Finding, second: Finding) -> bool:
     """Whether two findings tell of one mistake: one holder, or one pattern with one cure."""
     if first.signature == second.signature:
         return True
-    return first.pattern == second.pattern and first.fix == second.fix and first.location == second.location
+    return first.pattern == second.pattern and bool(first.location) and first.location == second.location
 
 
 def joined(first: Finding, second: Finding) -> Finding:
@@ -123,10 +123,19 @@ def share_with_objects(suspect: Suspect, growth: Growth) -> float:
     """The same with an estimate of the host memory that tensors and nodes need beside their storages."""
     if suspect.state == "native" or "python" in suspect.hints or growth.rates.get("cpu", 0.0) <= 0:
         return share_of(suspect, growth)
-    objects = suspect.count / growth.window * TENSOR_BYTES
+    objects = max(suspect.count, suspect.grew) / growth.window * TENSOR_BYTES
     if suspect.graph is not None:
         objects = suspect.graph.nodes / suspect.graph.steps * NODE_BYTES
     return share_of(suspect, growth) + objects / growth.rates["cpu"]
+
+
+def least_share(suspect: Suspect, growth: Growth, share: float) -> float:
+    """The share that decides whether a suspect is worth a finding.
+
+    Graphs, and many views of few storages, need memory for their objects above all.
+    """
+    many = suspect.container >= 0 and suspect.grew > suspect.count
+    return share_with_objects(suspect, growth) if many or suspect.graph is not None else share
 
 
 def choose_holder(case: Case) -> Case:

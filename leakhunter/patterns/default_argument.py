@@ -12,7 +12,7 @@ def recognise(case: Case) -> bool:
     return (
         case.suspect.state == "held"
         and case.suspect.container >= 0
-        and case.has_edge("defaults", "kwdefaults")
+        and any(link.edge in ("defaults", "kwdefaults") for link in case.links[: case.suspect.container + 1])
     )
 
 

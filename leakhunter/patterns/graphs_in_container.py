@@ -6,8 +6,9 @@ from leakhunter.patterns.case import Case, Pattern
 
 
 def recognise(case: Case) -> bool:
-    """Graphs of finished steps behind the elements of a container."""
-    return case.suspect.graph is not None and case.suspect.container >= 0
+    """Graphs of finished steps behind the elements of a container, or of a tuple that grows by being replaced."""
+    joined = any(link.edge == "field" and link.text == "[*]" for link in case.links)
+    return case.suspect.graph is not None and (case.suspect.container >= 0 or joined)
 
 
 def fix(case: Case) -> Fix:

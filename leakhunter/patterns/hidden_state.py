@@ -36,8 +36,10 @@ def fix(case: Case) -> Fix:
 
 def detaching(case: Case) -> str:
     """The assignment that detaches a state, or each part of a tuple or list of states."""
-    name = case.variable
-    return f"{name} = {_detached(name, _shape(case) or 'tensor')}"
+    name, shape = case.variable, _shape(case)
+    if not shape and case.below_name:
+        return f"every tensor in {name}"
+    return f"{name} = {_detached(name, shape or 'tensor')}"
 
 
 def _detached(text: str, shape: str) -> str:

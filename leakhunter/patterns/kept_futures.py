@@ -5,8 +5,9 @@ from leakhunter.patterns.case import Case, Pattern
 
 
 def recognise(case: Case) -> bool:
-    """A future or a task on the path."""
-    return case.suspect.state == "held" and case.holds("future")
+    """A future or a task among what piles up, and not one whose own list of callbacks grows."""
+    behind = case.links[max(0, case.suspect.container) + 1 :]
+    return case.suspect.state == "held" and any(link.role == "future" for link in behind)
 
 
 def fix(case: Case) -> Fix:

@@ -221,12 +221,16 @@ class Recorder(TorchDispatchMode):
         storage = tensor.untyped_storage()
         if storage.device.type == "meta":  # FakeTensors too, whatever device they stand for
             return
+        try:
+            data = storage.data_ptr()
+        except RuntimeError:  # the zeros of forward-mode differentiation have no memory
+            return
         address: int = storage._weak_ref()  # type: ignore[assignment]
         if address in living:
             torch.UntypedStorage._free_weak_ref(address)
             return
         device, name = str(tensor.device), func._schema.name
-        living[address] = Birth(self.step, site, storage.nbytes(), device, name, storage.data_ptr())
+        living[address] = Birth(self.step, site, storage.nbytes(), device, name, data)
 
     def _observe(self, func: Any, args: Any, site: int) -> None:
         name = func._schema.name
