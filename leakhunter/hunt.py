@@ -545,15 +545,24 @@ class Hunt:
         if known is not None and known.is_open:
             return
         self.findings[finding.signature] = finding
-        gauge, rate = probe.gauge, probe.suspicion.rate
-        if finding.meter != gauge.quantity.name:
-            gauge = next(known for known in self._gauges() if known.quantity.name == finding.meter)
-            rate = finding.bytes_per_step
-            if gauge.quantity.unit != "bytes" and gauge.trend is not None:
-                rate = gauge.trend.rate(BLOCKS * probe.suspicion.block)
+        gauge = self._pursued(finding)
+        rate = probe.suspicion.rate
+        if gauge is not probe.gauge:
+            rate = finding.bytes_per_step if gauge.quantity.unit == "bytes" else gauge.explained
         patience = max(4 * self.block, 3 * probe.suspicion.block)
         self._pursuits.append(Pursuit(finding, gauge, rate, patience, None, 0.0, self.steps))
         self._fresh.append(finding)
+
+    def _pursued(self, finding: Finding) -> Gauge:
+        """The gauge that shows whether the growth of a finding goes on.
+
+        Objects that were no tensor's are mostly in Python's own blocks, also where malloc's noise raised the suspicion.
+        """
+        gauges = {gauge.quantity.name: gauge for gauge in self._gauges()}
+        blocks = next((gauge for gauge in gauges.values() if gauge.quantity.unit == "blocks" and gauge.trend), None)
+        if not finding.site and finding.evidence.state == "held" and blocks is not None and blocks.explained >= 0.5:
+            return blocks
+        return gauges[finding.meter]
 
     def _explain_growth(self, probe: Probe) -> None:
         """All growth of the blocks that raised suspicion is taken to be explained by what was found."""
