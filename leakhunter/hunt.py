@@ -560,7 +560,9 @@ class Hunt:
         """
         gauges = {gauge.quantity.name: gauge for gauge in self._gauges()}
         blocks = next((gauge for gauge in gauges.values() if gauge.quantity.unit == "blocks" and gauge.trend), None)
-        if not finding.site and finding.evidence.state == "held" and blocks is not None and blocks.explained >= 0.5:
+        evidence = finding.evidence
+        of_objects = evidence.state == "held" and not finding.site and not evidence.graph_nodes
+        if of_objects and blocks is not None and blocks.explained >= 0.5:
             return blocks
         return gauges[finding.meter]
 
