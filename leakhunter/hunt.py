@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from leakhunter import __version__
-from leakhunter.findings import Finding, OutOfMemory, Report, Series
+from leakhunter.findings import Finding, OutOfMemory, Report, Series, Verdict
 from leakhunter.growth import BLOCKS, KEEP, Suspicion, Trend, judge
 from leakhunter.meters import Meter, Quantity, discover
 from leakhunter.options import Options
@@ -65,6 +65,12 @@ class Gauge:
     own: float = 0.0
     # growth per step that findings account for
     explained: float = 0.0
+
+    def after(self, step: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Steps and readings later than ``step``."""
+        steps, readings = self.recording.points()
+        start = bisect.bisect_right(steps, step)
+        return steps[start:], readings[start:]
 
     @property
     def explainable(self) -> float:
@@ -174,9 +180,17 @@ class Hunt:
     def _trend(self, meter: Meter, quantity: Quantity) -> Trend | None:
         if not quantity.judged:
             return None
+        return Trend(meter.beat, self.block, self._floor(quantity), quantity.least)
+
+    def _floor(self, quantity: Quantity) -> float:
+        """Growth per step that counts as none."""
         # A block of Python's allocator has up to 512 bytes; one in two steps is worth a look.
-        floor = self.options.floor if quantity.unit == "bytes" else 0.5
-        return Trend(meter.beat, self.block, floor, quantity.least)
+        return self.options.floor if quantity.unit == "bytes" else 0.5
+
+    def _verdict(self, gauge: Gauge) -> Verdict:
+        """What the readings since the warm-up show."""
+        quantity = gauge.quantity
+        return judge(*gauge.after(self.warmup), self._floor(quantity), quantity.least)
 
     @property
     def judged(self) -> list[str]:
@@ -515,9 +529,7 @@ class Hunt:
     def _still_unexplained(self, growth: Any) -> bool:
         """Whether each step adds the same, or an earlier probe found nothing and nothing was given back since."""
         gauge = next(gauge for gauge in self._gauges() if gauge.quantity.name == growth.meter)
-        steps, readings = gauge.recording.points()
-        start = bisect.bisect_right(steps, self.warmup)
-        if judge(steps[start:], readings[start:], self.options.floor, gauge.quantity.least).kind == "saturating":
+        if self._verdict(gauge).kind == "saturating":
             return False
         if gauge.trend is not None and gauge.trend.regular(BLOCKS * self.block) and growth.went_on:
             return True
@@ -620,8 +632,7 @@ class Hunt:
         if len(self._out_of_memory) >= oom.MOST_REPORTS:
             return None
         gauge = next((gauge for gauge in self._gauges() if gauge.quantity.name == f"{device} allocated"), None)
-        steps, readings = gauge.recording.points() if gauge is not None else ((), ())
-        after = [reading for step, reading in zip(steps, readings, strict=True) if step > self.warmup]
+        after = gauge.after(self.warmup)[1] if gauge is not None else ()
         full = oom.record(device, requested, total, self.steps + 1, after[-1] - after[0] if after else 0.0)
         self._out_of_memory.append(full)
         return full
@@ -686,14 +697,10 @@ class Hunt:
         )
 
     def _series(self) -> Iterator[Series]:
-        for _, gauges in self._meters:
-            for gauge in gauges:
-                steps, readings = gauge.recording.points()
-                start = next((i for i, step in enumerate(steps) if step > self.warmup), len(steps))
-                floor = self.options.floor if gauge.quantity.unit == "bytes" else 0.5
-                verdict = judge(steps[start:], readings[start:], floor, gauge.quantity.least)
-                quantity = gauge.quantity
-                yield Series(quantity.name, quantity.unit, steps, readings, verdict, quantity.judged)
+        for gauge in self._gauges():
+            quantity = gauge.quantity
+            points = gauge.recording.points()
+            yield Series(quantity.name, quantity.unit, *points, self._verdict(gauge), quantity.judged)
 
 
 def _young_generation() -> tuple[int, int]:

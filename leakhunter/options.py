@@ -124,4 +124,4 @@ def _read(name: str, kind: str) -> Any:
         wanted = {"bool": "1 or 0", "float": "a number"}.get(kind, "a whole number")
         raise ValueError(f"the environment variable {variable} is {text!r}: give {wanted}") from None
     # A variable set to nothing asks for no report.
-    return text or (None if name == "report" else text)
+    return None if name == "report" and not text else text

@@ -772,9 +772,8 @@ class Diagnosis:
         """Containers with at least ``least`` items more than at the census."""
         heap, census = self.heap, self.census
         addresses = np.fromiter(map(id, heap.objects[: heap.tracked]), np.int64, heap.tracked)
-        position = np.minimum(np.searchsorted(census.container_ids, addresses), len(census.container_ids) - 1)
-        listed = (heap.lengths >= 0) & (census.container_ids[position] == addresses)
-        longer: list[int] = np.flatnonzero(listed & (heap.lengths >= census.lengths[position] + least)).tolist()
+        former = census.lengths_of(addresses)
+        longer: list[int] = np.flatnonzero((former >= 0) & (heap.lengths >= former + least)).tolist()
         # Dicts that gc does not track are few.
         for node in range(heap.tracked, heap.size):
             before = self._listed.get(id(heap.objects[node]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -30,23 +31,24 @@ def meters() -> tuple[list[Meter], list[str]]:
 
 def _meter(name: str, index: int, in_use: Callable[..., Any], reserved: Callable[..., Any] | None) -> Meter:
     quantities = [Quantity(f"{name} allocated", least=512.0)]
-    readers = [in_use]
+    readers = [_bound(in_use, index)]
     if reserved is not None:
         quantities.append(Quantity(f"{name} reserved", judged=False))
-        readers.append(reserved)
+        readers.append(_bound(reserved, index))
 
     def read() -> tuple[float, ...]:
-        return tuple(float(_ask(reader, index)) for reader in readers)
+        return tuple(float(reader()) for reader in readers)
 
     return Meter(tuple(quantities), read)
 
 
-def _ask(reader: Callable[..., Any], index: int) -> Any:
-    """MPS has one device and takes no index."""
+def _bound(reader: Callable[..., Any], index: int) -> Callable[[], Any]:
+    """A reader of one device. MPS has a single one and takes no index, which is found out here, not at every step."""
     try:
-        return reader(index)
+        reader(index)
     except TypeError:
-        return reader()
+        return reader
+    return functools.partial(reader, index)
 
 
 def _function(module: Any, names: tuple[str, ...]) -> Callable[..., Any] | None:

@@ -65,7 +65,7 @@ def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
         share = share_of(suspect, growth)
         if share > MOST_SHARE and suspect.grew < suspect.count:
             continue
-        if least_share(suspect, growth, share) < LEAST_SHARE:
+        if deciding_share(suspect, growth, share) < LEAST_SHARE:
             continue
         case = choose_holder(open_case(suspect, growth.facts))
         finding = accuse(case, catalogue.name(case), growth, share)
@@ -129,7 +129,7 @@ def share_with_objects(suspect: Suspect, growth: Growth) -> float:
     return share_of(suspect, growth) + objects / growth.rates["cpu"]
 
 
-def least_share(suspect: Suspect, growth: Growth, share: float) -> float:
+def deciding_share(suspect: Suspect, growth: Growth, share: float) -> float:
     """The share that decides whether a suspect is worth a finding.
 
     Graphs, and many views of few storages, need memory for their objects above all.

@@ -14,6 +14,7 @@ from typing import Any
 
 from leakhunter.findings import Fix
 from leakhunter.growth import BLOCKS, block_minima, judge
+from leakhunter.probe.cuda_history import COMMON_POOL
 
 MIB = 1 << 20
 # The allocator takes 20 MiB at a time for requests of 1 to 10 MiB: less than one such segment is its rounding.
@@ -30,7 +31,6 @@ OUTSTANDS = 0.25
 LEAST_SPLIT = 21
 
 PINNED = "pinned memory"
-COMMON_POOL = (0, 0)
 
 
 @dataclass(frozen=True)

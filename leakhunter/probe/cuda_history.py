@@ -61,7 +61,6 @@ class History:
     def __init__(self) -> None:
         self.remarks: list[str] = []
         self._ours = False
-        self._began = 0.0
         # (microseconds at which a step began, its number)
         self._marks: list[tuple[int, int]] = []
         # what switches histories on and off, and what stands in its place while ours is on
