@@ -1,43 +1,17 @@
-"""What all tests share: paths, a log catcher, and models small enough for every step to take a millisecond."""
+"""What all tests share: interpreters, a log catcher, and gc between tests."""
 
 from __future__ import annotations
 
 import gc
-import importlib.util
 import logging
 import os
-import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import on_cuda
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAMS = ROOT / "tests" / "programs"
-
-
-def load(path: pathlib.Path, name: str | None = None) -> Any:
-    """A file as a module."""
-    spec = importlib.util.spec_from_file_location(name or path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def leakbench() -> Any:
-    """The benchmark that runs programs in fresh processes."""
-    return load(ROOT / "benchmarks" / "leakbench.py", "leakbench")
-
-
-@pytest.fixture
-def root() -> pathlib.Path:
-    return ROOT
 
 
 @pytest.fixture
@@ -82,8 +56,23 @@ def log() -> Iterator[Records]:
     logger.setLevel(level)
 
 
-@pytest.fixture(autouse=True)
-def _settled() -> Iterator[None]:
+@pytest.fixture
+def stub(run: Any) -> Any:
+    """A module's own ``run``, where CUDA is the stand-in and obeys its settings."""
+    if not on_cuda.environment():
+        pytest.skip("there is a real GPU here, and nothing stands in for it")
+    return run
+
+
+@pytest.fixture
+def settled() -> Iterator[None]:
     """Garbage of one test must not be found by the next."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _settled() -> Iterator[None]:
+    """Most tests leave none, so that gc, which takes as long as many of them, runs after each module only."""
     yield
     gc.collect()

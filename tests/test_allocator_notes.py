@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from typing import Any
 
+import on_cuda
 import pytest
 
 from leakhunter.findings import Finding, Report, Series, Verdict
@@ -21,7 +20,6 @@ from leakhunter.patterns.pool import MIB, PINNED, Curve, Layout, Pool, Segment, 
 from leakhunter.report.text import finding as as_text
 
 STEPS = range(9, 209)
-HERE = pathlib.Path(__file__).resolve().parent
 
 
 def curve(reading: Callable[[int], float], steps: range = STEPS) -> Curve:
@@ -234,13 +232,6 @@ def test_pools_are_made_of_the_series_of_a_watch_without_its_warm_up(monkeypatch
 # the real allocator
 
 
-def load(path: pathlib.Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"allocator_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 BEFORE = """
 import json, torch, leakhunter
 from collections import deque
@@ -268,9 +259,8 @@ def watch(step, steps=120):
 
 @pytest.fixture
 def run() -> Callable[..., dict[str, Any]]:
-    cuda = load(HERE / "cuda.py")
-    if cuda.reason():
-        pytest.skip(cuda.reason())
+    if on_cuda.reason():
+        pytest.skip(on_cuda.reason())
 
     def result(code: str, **variables: str) -> dict[str, Any]:
         done = subprocess.run(
@@ -278,7 +268,7 @@ def run() -> Callable[..., dict[str, Any]]:
             capture_output=True,
             text=True,
             timeout=120,
-            env={**os.environ, **cuda.environment(), **variables},
+            env={**os.environ, **on_cuda.environment(), **variables},
             check=False,
         )
         assert done.returncode == 0, done.stderr

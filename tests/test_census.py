@@ -19,6 +19,8 @@ from torch import nn
 
 from leakhunter.probe import census
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 
 def nothing(storages: frozenset[int] = frozenset()) -> census.Census:
     """A census that saw only these storages."""

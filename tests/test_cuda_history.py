@@ -6,7 +6,6 @@ which comes back.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -16,6 +15,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+import on_cuda
 import pytest
 import torch
 
@@ -27,16 +27,6 @@ from leakhunter.probe.cuda_history import Block, History, read, stack_of
 HERE = pathlib.Path(__file__).resolve().parent
 USER, OTHER = "/home/someone/train.py", "/home/someone/model.py"
 LIBRARY = os.path.join(os.path.dirname(torch.__file__), "nn", "modules", "module.py")
-
-
-def load(path: pathlib.Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"history_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cuda = load(HERE / "cuda.py")
 
 
 # ---- snapshots made up
@@ -280,14 +270,14 @@ Run = Callable[..., dict[str, Any]]
 @pytest.fixture
 def run(tmp_path) -> Run:
     """Run a program where CUDA works; what it put in `out`, and in `lines` where its comments `# name` are."""
-    if cuda.reason():
-        pytest.skip(cuda.reason())
+    if on_cuda.reason():
+        pytest.skip(on_cuda.reason())
 
     def result(code: str, **variables: str) -> dict[str, Any]:
         source = BEFORE + textwrap.dedent(code) + AFTER
         program = tmp_path / "train.py"
         program.write_text(source, encoding="utf-8")
-        environment = {**os.environ, **cuda.environment(), "PYTHONPATH": str(HERE.parent), **variables}
+        environment = {**os.environ, **on_cuda.environment(), "PYTHONPATH": str(HERE.parent), **variables}
         done = subprocess.run(
             [sys.executable, str(program)], capture_output=True, text=True, timeout=120, env=environment, check=False
         )
@@ -298,14 +288,6 @@ def run(tmp_path) -> Run:
         return {**json.loads(done.stdout.splitlines()[-1]), "lines": lines, "said": done.stderr}
 
     return result
-
-
-@pytest.fixture
-def stub(run) -> Run:
-    """The same, where CUDA is the stand-in and obeys its settings."""
-    if not cuda.environment():
-        pytest.skip("there is a real GPU here, and nothing stands in for it")
-    return run
 
 
 # What torch.compile leaves: no dispatch mode may be armed, and the history is all that a probe has.

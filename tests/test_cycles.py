@@ -10,7 +10,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -449,13 +449,6 @@ def _words(members: list[int], reached: Any, garbage: list[cycles.Garbage]) -> F
             found.count, found.each = group.count, group.all_bytes / group.all_count
             found.oldest = group.oldest
     return found
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _settled() -> Iterator[None]:
-    """Most tests read words only, so gc need not run after each."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope="module")

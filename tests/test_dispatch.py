@@ -25,6 +25,8 @@ from torch.utils.checkpoint import checkpoint
 from leakhunter.probe import dispatch
 from leakhunter.probe.dispatch import Recorder
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 
 def stack() -> list:
     return _python_dispatch._get_current_dispatch_mode_stack()

@@ -65,11 +65,6 @@ REPORT = Report(
 )
 
 
-@pytest.fixture(autouse=True)
-def _settled():
-    """Nothing here leaves tensors behind, so nothing has to be collected between tests."""
-
-
 def names(folder: pathlib.Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 

@@ -31,11 +31,6 @@ FLOOR, LEAST = 32.0, 4096.0
 quick = settings(max_examples=60, deadline=None)
 
 
-@pytest.fixture(autouse=True)
-def _settled():
-    """Nothing here leaves tensors behind, so nothing has to be collected between tests."""
-
-
 def series(steps: int, rise: Callable[[int], float]) -> list[float]:
     return [LEVEL + rise(step) for step in range(steps)]
 

@@ -12,7 +12,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,13 +28,6 @@ from leakhunter.heap import autograd, cycles, graph, paths, roots
 
 NUMBERS = 1024
 BYTES = 4 * NUMBERS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _settled() -> Iterator[None]:
-    """Most tests read words only, so gc need not run after each."""
-    yield
-    gc.collect()
 
 
 def leaf():

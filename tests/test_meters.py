@@ -23,6 +23,8 @@ from leakhunter import hunt as hunt_module
 from leakhunter import meters
 from leakhunter.meters import Meter, Quantity, accelerator, cuda, host, pinned, process, python
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 MIB = 1024 * 1024
 SMALL = 1000
 

@@ -20,6 +20,8 @@ from leakhunter.meters import Meter, Quantity
 from leakhunter.patterns import conclude
 from leakhunter.probe import census, dispatch
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 STEPS = 60
 
 

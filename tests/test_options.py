@@ -38,11 +38,6 @@ SET = {
 
 
 @pytest.fixture(autouse=True)
-def _settled():
-    """Nothing here leaves tensors behind, so nothing has to be collected between tests."""
-
-
-@pytest.fixture(autouse=True)
 def _no_variables(monkeypatch):
     for name in list(os.environ):
         if name.startswith(PREFIX):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import pathlib
 import subprocess
 import sys
 from typing import Any
 
+import on_cuda
 import pytest
 
 from leakhunter import Report, oom
@@ -17,20 +16,6 @@ from leakhunter.findings import Held, OutOfMemory
 from leakhunter.report import text
 
 GIB = 2**30
-
-
-def load(name: str) -> Any:
-    """A module beside this file, wherever the tests are run from."""
-    path = pathlib.Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"oom_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cuda = load("cuda")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +82,7 @@ print(json.dumps({{"seen": seen, "lines": lines, "full": loop.report.to_dict()["
 
 
 def run(step: str, report: str | None = None, **settings: str) -> dict[str, Any]:
-    env = {**os.environ, **cuda.environment(), "STUBGPU_BYTES": str(256 * 2**20), **settings}
+    env = {**os.environ, **on_cuda.environment(), "STUBGPU_BYTES": str(256 * 2**20), **settings}
     code = PROGRAM.format(step=step, report=report)
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env, check=False)
@@ -106,7 +91,7 @@ def run(step: str, report: str | None = None, **settings: str) -> dict[str, Any]
     return answer
 
 
-on_cuda = [pytest.mark.cuda, pytest.mark.skipif(bool(cuda.reason()), reason=cuda.reason() or "CUDA can be had")]
+on_cuda = [pytest.mark.cuda, pytest.mark.skipif(bool(on_cuda.reason()), reason=on_cuda.reason() or "CUDA can be had")]
 
 
 def marked(function: Any) -> Any:

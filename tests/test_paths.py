@@ -153,13 +153,6 @@ class Seen:
     kinds: dict[str, str]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _settled() -> Iterator[None]:
-    """Most tests read words only, so gc need not run after each."""
-    yield
-    gc.collect()
-
-
 def program(folder: Any, name: str) -> types.ModuleType:
     """An empty module of the user's."""
     module = types.ModuleType(name)

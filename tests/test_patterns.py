@@ -32,11 +32,6 @@ MODULES = [
 FACTS = {"window": 8, "gc enabled": True, "gc comes in": 20.0}
 
 
-@pytest.fixture(autouse=True)
-def _settled():
-    """Made-up cases leave no garbage; the few real leaks are small and of other types than the next."""
-
-
 def module(name):
     return importlib.import_module(f"leakhunter.patterns.{name}")
 

@@ -33,11 +33,6 @@ def recorded(readings, first: int = 1) -> Recording:
     return recording
 
 
-@pytest.fixture(autouse=True)
-def _settled():
-    """Nothing here leaves tensors behind, so nothing has to be collected between tests."""
-
-
 @pytest.fixture(scope="module", params=SHAPES)
 def long(request):
     readings = SHAPES[request.param]

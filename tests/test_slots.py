@@ -21,6 +21,8 @@ from torch import nn
 from leakhunter import slots
 from leakhunter.slots import TensorSlots
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 
 class Plain:
     def __init__(self):

@@ -26,11 +26,6 @@ from leakhunter.source import Target
 NAME = Target("name", "x")
 
 
-@pytest.fixture(autouse=True)
-def _settled():
-    """Nothing is watched here, so no garbage needs to be collected between tests."""
-
-
 @pytest.fixture
 def write(tmp_path):
     """Write a source file and give its name."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -17,22 +16,13 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+import on_cuda
 import pytest
 
-HERE = pathlib.Path(__file__).resolve().parent
 MIB, GIB = 2**20, 2**30
 
 pytestmark = pytest.mark.cuda
 
-
-def load(path: pathlib.Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"stubgpu_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cuda = load(HERE / "cuda.py")
 
 Run = Callable[..., dict[str, Any]]
 
@@ -43,7 +33,7 @@ def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, **cuda.environment(), **variables},
+        env={**os.environ, **on_cuda.environment(), **variables},
         check=False,
     )
 
@@ -51,8 +41,8 @@ def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def run() -> Run:
     """Run code where CUDA works and return what it put in `out`."""
-    if cuda.reason():
-        pytest.skip(cuda.reason())
+    if on_cuda.reason():
+        pytest.skip(on_cuda.reason())
 
     def result(code: str, **variables: str) -> dict[str, Any]:
         before, after = "import gc, json, torch\nout = {}\n", "\nprint(json.dumps(out))"
@@ -61,14 +51,6 @@ def run() -> Run:
         return json.loads(done.stdout.splitlines()[-1])
 
     return result
-
-
-@pytest.fixture
-def stub(run) -> Run:
-    """The same, where CUDA is the stand-in and obeys its settings."""
-    if not cuda.environment():
-        pytest.skip("there is a real GPU here, and nothing stands in for it")
-    return run
 
 
 # ---- what is allocated
@@ -529,7 +511,7 @@ def test_builds_at_the_same_time_make_one_library(stub, tmp_path):
     compiler.write_text(f'#!/bin/sh\necho "$*" >> {log}\nexec {shutil.which("gcc")} "$@"\n', encoding="utf-8")
     compiler.chmod(0o755)
     environment = {**os.environ, "XDG_CACHE_HOME": str(store), "PATH": f"{tools}:{os.environ['PATH']}"}
-    command = [sys.executable, str(cuda.BUILD)]
+    command = [sys.executable, str(on_cuda.BUILD)]
     builds = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     lines = {build.communicate(timeout=120)[0] for build in builds}
     assert [build.returncode for build in builds] == [0, 0, 0]
@@ -545,7 +527,7 @@ def builder(monkeypatch, tmp_path) -> Any:
     """A build that has nothing in its cache, on Linux with a CUDA build of PyTorch and all tools."""
     if os.name != "posix":
         pytest.skip("the paths here are those of a POSIX system")
-    module = load(cuda.BUILD)
+    module = on_cuda.load(on_cuda.BUILD)
     torch = tmp_path / "site" / "torch"
     (torch / "lib").mkdir(parents=True)
     (torch / "lib" / "libtorch_cuda.so").touch()
@@ -577,7 +559,7 @@ def test_it_says_which_tools_it_needs(builder, monkeypatch):
 
 
 def test_it_says_that_pytorch_has_no_cuda(builder, monkeypatch, tmp_path):
-    module = load(cuda.BUILD)
+    module = on_cuda.load(on_cuda.BUILD)
     (tmp_path / "site" / "torch" / "__init__.py").touch()
     (tmp_path / "site" / "torch" / "lib" / "libtorch_cuda.so").unlink()
     spec = importlib.util.spec_from_file_location("torch", tmp_path / "site" / "torch" / "__init__.py")

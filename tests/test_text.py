@@ -41,11 +41,6 @@ NATIVE = Holder("memory", "native")
 MALLOC = Series("malloc (glibc)", "bytes", (1, 2), (1024.0, 4096.0), Verdict("flat"))
 
 
-@pytest.fixture(autouse=True)
-def _settled():
-    """Nothing here leaves tensors behind, so nothing has to be collected between tests."""
-
-
 def changed(**fields) -> Finding:
     return dataclasses.replace(FINDING, **fields)
 

@@ -17,6 +17,8 @@ from torch import nn
 import leakhunter
 from leakhunter import Report
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 KEPT: list[torch.Tensor] = []
 
 

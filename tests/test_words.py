@@ -27,11 +27,6 @@ from leakhunter.units import duration, size, three_digits
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-@pytest.fixture(autouse=True)
-def _settled():
-    """Nothing here leaves tensors behind, so nothing has to be collected between tests."""
-
-
 @pytest.mark.parametrize(
     ("count", "text"),
     [

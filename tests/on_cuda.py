@@ -24,8 +24,13 @@ def reason() -> str:
 
 @functools.cache
 def builder() -> Any:
-    """`tests/stubgpu/build.py` as a module, wherever the tests are run from."""
-    spec = importlib.util.spec_from_file_location("stubgpu_build", BUILD)
+    """`tests/stubgpu/build.py` as a module."""
+    return load(BUILD)
+
+
+def load(path: pathlib.Path) -> Any:
+    """A file that is in no package, as a new module."""
+    spec = importlib.util.spec_from_file_location(f"stubgpu_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
