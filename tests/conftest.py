@@ -14,6 +14,11 @@ import on_cuda
 import pytest
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("cuda") and on_cuda.reason():
+        pytest.skip(on_cuda.reason())
+
+
 @pytest.fixture
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a piece of Python in a fresh interpreter."""

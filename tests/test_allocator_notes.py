@@ -259,9 +259,6 @@ def watch(step, steps=120):
 
 @pytest.fixture
 def run() -> Callable[..., dict[str, Any]]:
-    if on_cuda.reason():
-        pytest.skip(on_cuda.reason())
-
     def result(code: str, **variables: str) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, "-c", f"{BEFORE}{textwrap.dedent(code)}\nprint(json.dumps(out))"],

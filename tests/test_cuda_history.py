@@ -270,9 +270,6 @@ Run = Callable[..., dict[str, Any]]
 @pytest.fixture
 def run(tmp_path) -> Run:
     """Run a program where CUDA works; what it put in `out`, and in `lines` where its comments `# name` are."""
-    if on_cuda.reason():
-        pytest.skip(on_cuda.reason())
-
     def result(code: str, **variables: str) -> dict[str, Any]:
         source = BEFORE + textwrap.dedent(code) + AFTER
         program = tmp_path / "train.py"

@@ -91,16 +91,7 @@ def run(step: str, report: str | None = None, **settings: str) -> dict[str, Any]
     return answer
 
 
-on_cuda = [pytest.mark.cuda, pytest.mark.skipif(bool(on_cuda.reason()), reason=on_cuda.reason() or "CUDA can be had")]
-
-
-def marked(function: Any) -> Any:
-    for mark in on_cuda:
-        function = mark(function)
-    return function
-
-
-@marked
+@pytest.mark.cuda
 def test_a_leak_that_fills_the_device_is_told_with_its_holder_before_the_error(tmp_path):
     place = tmp_path / "report.json"
     out = run("kept.append(torch.ones(2**20, device='cuda'))", str(place))
@@ -114,14 +105,14 @@ def test_a_leak_that_fills_the_device_is_told_with_its_holder_before_the_error(t
     assert Report.from_json(place).out_of_memory
 
 
-@marked
+@pytest.mark.cuda
 def test_one_large_request_is_no_leak():
     out = run("torch.ones(2**30 if number == 30 else 4, device='cuda')")
     assert [full["cause"] for full in out["full"]] == ["one large request"]
     assert "4.00 GiB" in out["seen"][0]
 
 
-@marked
+@pytest.mark.cuda
 def test_errors_that_the_program_expects_are_told_three_times_at_most():
     step = """
     torch.ones(4, device='cuda')
@@ -135,7 +126,7 @@ def test_errors_that_the_program_expects_are_told_three_times_at_most():
     assert len(out["full"]) == oom.MOST_REPORTS
 
 
-@marked
+@pytest.mark.cuda
 def test_an_error_of_ours_leaves_the_programs_error_as_it_is():
     step = """
     import leakhunter.oom
