@@ -9,6 +9,13 @@ from typing import Any
 
 import torch
 
+# The last lines of a child's program, which print its `out`. The interpreter's own end would wait for threads of the
+# autograd engine that may only now begin, and abort.
+END = """
+import json, os
+print(json.dumps(out), flush=True)
+os._exit(0)
+"""
 BUILD = pathlib.Path(__file__).resolve().parent / "stubgpu" / "build.py"
 
 

@@ -261,7 +261,7 @@ def watch(step, steps=120):
 def run() -> Callable[..., dict[str, Any]]:
     def result(code: str, **variables: str) -> dict[str, Any]:
         done = subprocess.run(
-            [sys.executable, "-c", f"{BEFORE}{textwrap.dedent(code)}\nprint(json.dumps(out))"],
+            [sys.executable, "-c", BEFORE + textwrap.dedent(code) + on_cuda.END],
             capture_output=True,
             text=True,
             timeout=120,

@@ -258,11 +258,6 @@ def spied():
     return calls
 """
 
-# The interpreter's own end would wait for threads of the autograd engine that may only now begin, and abort.
-AFTER = """
-print(json.dumps(out), flush=True)
-os._exit(0)
-"""
 
 Run = Callable[..., dict[str, Any]]
 
@@ -271,7 +266,7 @@ Run = Callable[..., dict[str, Any]]
 def run(tmp_path) -> Run:
     """Run a program where CUDA works; what it put in `out`, and in `lines` where its comments `# name` are."""
     def result(code: str, **variables: str) -> dict[str, Any]:
-        source = BEFORE + textwrap.dedent(code) + AFTER
+        source = BEFORE + textwrap.dedent(code) + on_cuda.END
         program = tmp_path / "train.py"
         program.write_text(source, encoding="utf-8")
         environment = {**os.environ, **on_cuda.environment(), "PYTHONPATH": str(HERE.parent), **variables}

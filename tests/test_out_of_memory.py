@@ -77,13 +77,13 @@ def run(loop):
 loop = leakhunter.watch(range(400), report={report!r})
 seen = run(loop)
 full = loop.report.out_of_memory
-print(json.dumps({{"seen": seen, "lines": lines, "full": loop.report.to_dict()["out_of_memory"]}}))
+out = {{"seen": seen, "lines": lines, "full": loop.report.to_dict()["out_of_memory"]}}
 """
 
 
 def run(step: str, report: str | None = None, **settings: str) -> dict[str, Any]:
     env = {**os.environ, **on_cuda.environment(), "STUBGPU_BYTES": str(256 * 2**20), **settings}
-    code = PROGRAM.format(step=step, report=report)
+    code = PROGRAM.format(step=step, report=report) + on_cuda.END
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env, check=False)
     assert done.returncode == 0, done.stderr

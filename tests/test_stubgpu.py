@@ -41,9 +41,10 @@ def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def run() -> Run:
     """Run code where CUDA works and return what it put in `out`."""
+
     def result(code: str, **variables: str) -> dict[str, Any]:
-        before, after = "import gc, json, torch\nout = {}\n", "\nprint(json.dumps(out))"
-        done = python(before + textwrap.dedent(code) + after, **variables)
+        before = "import gc, json, torch\nout = {}\n"
+        done = python(before + textwrap.dedent(code) + on_cuda.END, **variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
