@@ -92,13 +92,64 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class CycleNode:
+    """One object of a cycle.
+
+    ``name`` is what a person would call it (``Learner``, ``PowBackward0``), ``location`` is ``file:line`` of its code
+    or empty, ``bytes`` are those of the tensors that it alone of the cycle refers to.
+    """
+
+    name: str
+    type: str
+    location: str = ""
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class CycleEdge:
+    """A reference from ``nodes[source]`` to ``nodes[target]`` of a cycle.
+
+    ``label`` is how a person would write it (``.learner``, ``closure cell `scale` ``, ``saved by PowBackward0``),
+    ``hidden`` whether Python's gc does not see it, ``cut`` whether it is the one to cut.
+    """
+
+    source: int
+    target: int
+    label: str
+    hidden: bool = False
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Objects that refer to each other in a ring, and what they keep alive.
+
+    ``nodes`` and ``edges`` go round once, ``edges[i]`` leads from ``nodes[i]`` to the next. ``bytes`` are those of the
+    ``tensors`` kept by ``count`` cycles alike. ``state`` is ``held``, ``gc-pending`` or ``stranded``.
+    ``holder_of_last_reference`` is the variable that keeps a ``held`` cycle, empty for garbage. ``pattern`` and
+    ``name`` say which mistake it is.
+    """
+
+    nodes: tuple[CycleNode, ...]
+    edges: tuple[CycleEdge, ...]
+    bytes: int
+    tensors: int
+    count: int
+    state: str
+    pattern: str
+    name: str
+    fix: Fix
+    holder_of_last_reference: str = ""
+
+
+@dataclass(frozen=True)
 class Finding:
     """A pattern with its evidence, holder and fix.
 
     ``bytes_per_step`` and ``bytes_held`` are bytes, ``count`` is the number of objects held, ``first_step`` the step
     in which the growth began, ``step`` the one in which it was diagnosed. ``severity`` is ``leak``, ``growth`` or
     ``note``; ``status`` is ``open`` or ``resolved at step N``. ``signature`` holds no address, index or count, so the
-    same mistake has the same signature in every run.
+    same mistake has the same signature in every run. ``cycle`` is the ring of references of a reference cycle.
     """
 
     pattern: str
@@ -118,6 +169,7 @@ class Finding:
     signature: str
     statement: Frame | None = None
     status: str = OPEN
+    cycle: Cycle | None = None
 
     @property
     def is_open(self) -> bool:
@@ -170,6 +222,20 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Breakdown:
+    """What the live bytes of a device were for in one step.
+
+    ``moment`` is ``quiet point`` (the end of the step) or ``peak`` (when most was in use in it). The bytes of
+    ``categories`` add up to all that was allocated; what no tensor explains is one of them.
+    """
+
+    device: str
+    moment: str
+    step: int
+    categories: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Held:
     """Bytes of ``count`` storages that are kept alive through ``path``."""
 
@@ -203,8 +269,8 @@ class OutOfMemory:
 class Report:
     """Everything one watch knows. ``str(report)`` is the text a person reads.
 
-    ``breakdown`` is what live bytes were for, by device and category, at the quiet point of the last diagnosis; empty
-    when there was none.
+    ``breakdown`` is what live bytes were for at the quiet point of the last diagnosis, and at the peak of a step of its
+    probe; empty when there was none.
     """
 
     watched: str
@@ -213,7 +279,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     series: tuple[Series, ...] = ()
     notes: tuple[str, ...] = ()
-    breakdown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    breakdown: tuple[Breakdown, ...] = ()
     out_of_memory: tuple[OutOfMemory, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from leakhunter import __version__
-from leakhunter.findings import Finding, OutOfMemory, Report, Series, Verdict
+from leakhunter.findings import Breakdown, Finding, OutOfMemory, Report, Series, Verdict
 from leakhunter.growth import BLOCKS, KEEP, Suspicion, Trend, judge
 from leakhunter.meters import Meter, Quantity, discover
 from leakhunter.options import Options
@@ -137,7 +137,7 @@ class Hunt:
         self._probe: Probe | None = None
         self._pursuits: list[Pursuit] = []
         self._notes: list[str] = []
-        self._breakdown: dict[str, dict[str, int]] = {}
+        self._breakdown: tuple[Breakdown, ...] = ()
         self._out_of_memory: list[OutOfMemory] = []
         self._fruitless = 0
         # step and reading of a quantity whose growth a probe could not explain
@@ -452,7 +452,9 @@ class Hunt:
             suspects = diagnosis.suspects()
             facts |= diagnosis.facts()
             self._notes += [remark for remark in heap.remarks if remark not in self._notes]
-            self._breakdown = breakdown(heap)
+            self._breakdown = tuple(
+                Breakdown(device, "quiet point", self.steps, parts) for device, parts in breakdown(heap).items()
+            )
             del diagnosis
         growth = Growth(
             meter=probe.gauge.quantity.name,

@@ -136,6 +136,7 @@ def test_every_key_of_the_report_is_documented():
     told = [row[0].strip("`") for row in table if len(row) == 3] + [row[1].strip("`") for row in table if len(row) == 4]
     kinds = [findings.Report, findings.Finding, findings.Holder, findings.Node, findings.Frame, findings.Fix]
     kinds += [findings.Evidence, findings.Series, findings.Verdict, findings.OutOfMemory, findings.Held]
+    kinds += [findings.Cycle, findings.CycleNode, findings.CycleEdge, findings.Breakdown]
     fields = [field.name for kind in kinds for field in dataclasses.fields(kind)]
     assert sorted(name for name in told if name not in ("key", "---")) == sorted(fields)
 

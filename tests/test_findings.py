@@ -14,6 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakhunter.findings import (
+    Breakdown,
+    Cycle,
+    CycleEdge,
+    CycleNode,
     ACCUSING,
     SCHEMA_VERSION,
     Evidence,
@@ -96,8 +100,15 @@ evidences = st.builds(
     share=finite,
     births=st.lists(st.tuples(counts, counts), max_size=2).map(tuple),
 )
+cycles = st.builds(
+    Cycle,
+    nodes=st.lists(st.builds(CycleNode), max_size=2).map(tuple),
+    edges=st.lists(st.builds(CycleEdge), max_size=2).map(tuple),
+)
+breakdowns = st.builds(Breakdown, categories=st.dictionaries(st.text(), counts, max_size=3))
 findings = st.builds(
     Finding,
+    cycle=st.none() | cycles,
     bytes_per_step=finite,
     site=st.lists(frames, max_size=2).map(tuple),
     evidence=evidences,
@@ -116,6 +127,7 @@ reports = st.builds(
     findings=st.lists(findings, max_size=2).map(tuple),
     series=st.lists(made_up, max_size=2).map(tuple),
     notes=st.lists(st.text(), max_size=2).map(tuple),
+    breakdown=st.lists(breakdowns, max_size=2).map(tuple),
     options=st.dictionaries(st.text(), st.none() | st.booleans() | finite | st.text(), max_size=3),
     environment=st.dictionaries(st.text(), st.text(), max_size=3),
 )
@@ -162,7 +174,6 @@ def test_unknown_keys_are_ignored():
     plain = everywhere(REPORT.to_dict())
     assert isinstance(plain, dict)
     plain["options"], plain["environment"] = REPORT.options, REPORT.environment
-    plain["breakdown"] = REPORT.breakdown
     assert Report.from_dict(plain) == REPORT
 
 

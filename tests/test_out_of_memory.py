@@ -12,7 +12,7 @@ import on_cuda
 import pytest
 
 from leakhunter import Report, oom
-from leakhunter.findings import Held, OutOfMemory
+from leakhunter.findings import Breakdown, Held, OutOfMemory
 from leakhunter.report import text
 
 GIB = 2**30
@@ -54,7 +54,7 @@ def test_the_text_begins_with_what_happened_and_names_the_holder():
 
 
 def test_it_is_in_the_report_and_survives_json(tmp_path):
-    report = Report("a loop", 127, 0.1, out_of_memory=(FULL,), breakdown={"cpu": {"parameters": 5}})
+    report = Report("a loop", 127, 0.1, out_of_memory=(FULL,), breakdown=(Breakdown("cpu", "quiet point", 7, {"parameters": 5}),))
     report.to_json(tmp_path / "report.json")
     assert Report.from_json(tmp_path / "report.json") == report
     assert "was out of memory" in str(report)

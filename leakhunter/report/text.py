@@ -25,8 +25,8 @@ def render(report: Report) -> str:
         lines += ["", finding(found)]
     for full in report.out_of_memory:
         lines += ["", out_of_memory(full)]
-    for device, parts in report.breakdown.items():
-        lines += ["", *breakdown(device, parts)]
+    for part in report.breakdown:
+        lines += ["", *breakdown(f"{part.device} at the {part.moment} of step {part.step:,}", part.categories)]
     lines += ["", *(meter_line(series) for series in report.series if shown(series))]
     lines += [printable(f"note: {note}") for note in report.notes]
     return "\n".join(lines).rstrip()
@@ -173,10 +173,10 @@ CAUSES = {
 }
 
 
-def breakdown(device: str, parts: Mapping[str, int]) -> list[str]:
-    """What the live bytes of a device are for, the largest part first."""
+def breakdown(place: str, parts: Mapping[str, int]) -> list[str]:
+    """What live bytes are for, the largest part first."""
     total = sum(parts.values())
-    lines = [f"live on {device}: {size(total)}"]
+    lines = [f"live on {place}: {size(total)}"]
     for name, count in sorted(parts.items(), key=lambda item: -item[1]):
         lines.append(f"  {name:32}{size(count):>10}{count / max(1, total):6.0%}")
     return lines
