@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakhunter.findings import (
+    ACCUSING,
+    SCHEMA_VERSION,
     Breakdown,
     Cycle,
     CycleEdge,
     CycleNode,
-    ACCUSING,
-    SCHEMA_VERSION,
     Evidence,
     Finding,
     Fix,

@@ -54,7 +54,8 @@ def test_the_text_begins_with_what_happened_and_names_the_holder():
 
 
 def test_it_is_in_the_report_and_survives_json(tmp_path):
-    report = Report("a loop", 127, 0.1, out_of_memory=(FULL,), breakdown=(Breakdown("cpu", "quiet point", 7, {"parameters": 5}),))
+    part = Breakdown("cpu", "quiet point", 7, {"parameters": 5})
+    report = Report("a loop", 127, 0.1, out_of_memory=(FULL,), breakdown=(part,))
     report.to_json(tmp_path / "report.json")
     assert Report.from_json(tmp_path / "report.json") == report
     assert "was out of memory" in str(report)
