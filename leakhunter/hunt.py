@@ -274,7 +274,8 @@ class Hunt:
             from leakhunter.probe import cuda_history, dispatch
 
             recorder = dispatch.Recorder() if not self.coarse and dispatch.may_arm() else None
-            history = cuda_history.History() if not self.coarse and cuda_history.can_arm() else None
+            needed = not self.coarse and self._device_grows(suspicion)
+            history = cuda_history.History() if needed and cuda_history.can_arm() else None
             self._probe = Probe(gauge, suspicion, recorder, history)
         # On a clock that stands still while we work for ourselves.
         self._probe.began = time.perf_counter() - self._away
@@ -284,6 +285,14 @@ class Hunt:
             recorder.arm(self.steps + 1)
         if history is not None:
             history.arm(self.steps + 1)
+
+    def _device_grows(self, suspicion: Suspicion) -> bool:
+        """Whether a CUDA device has grown too: its history costs host memory, which would be taken for growth there."""
+        return any(
+            gauge.trend is not None and gauge.trend.rate(BLOCKS * suspicion.block) > 0
+            for gauge in self._gauges()
+            if gauge.quantity.name.startswith("cuda:")
+        )
 
     def _probe_step(self) -> None:
         probe = self._probe
