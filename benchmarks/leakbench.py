@@ -82,6 +82,8 @@ def run_watched(path: str, steps: int, device: str) -> dict[str, Any]:
                 "fix": found.fix.text,
                 "diff": found.fix.diff,
                 "share": found.evidence.share,
+                "site": [[frame.file, frame.line] for frame in found.site],
+                "births": found.evidence.births,
                 "signature": found.signature,
             }
             for found in report.findings
@@ -131,6 +133,16 @@ def holder_named(row: dict[str, Any]) -> bool:
     )
 
 
+def site_named(row: dict[str, Any]) -> bool:
+    """Whether the call stack of what is open leads to a line of the program."""
+    return any(
+        os.path.basename(file) == row["file"]
+        for found in row["findings"]
+        if found["signature"] in row["open"]
+        for file, _ in found["site"]
+    )
+
+
 def measure(path: str, steps: int, device: str, timed: bool) -> dict[str, Any]:
     """The row of one program."""
     row = in_process("watched", path, steps, device)
@@ -152,7 +164,7 @@ def line(row: dict[str, Any]) -> str:
         iter(row["findings"]), None
     )
     what = f"{found['pattern']} {found['severity']:6} {found['path'][:60]}" if found else ""
-    named = " " if not row["leaks"] else "h" if holder_named(row) else "-"
+    named = ("h" if holder_named(row) else "-") + ("s" if site_named(row) else "-") if row["leaks"] else "  "
     ratio = f"{row['ratio']:.2f}" if row.get("ratio") else ""
     return f"{name:34} {right} {verdict:5} {named} {row['first_step'] or '':>4} {ratio:>6} {what}"
 
@@ -171,6 +183,7 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "leaks": len(leaks),
         "found": len(found),
         "holder_named": sum(holder_named(row) for row in leaks),
+        "site_named": sum(site_named(row) for row in leaks),
         "with_fix": sum(bool(row["findings"] and row["findings"][0]["fix"]) for row in found),
         "healthy": len(healthy),
         "accused": sum(bool(row["open"]) for row in healthy),

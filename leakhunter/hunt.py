@@ -13,6 +13,7 @@ import gc
 import math
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -504,6 +505,7 @@ class Hunt:
             "autocast cache": torch.is_autocast_cache_enabled()
             and any(_autocast_enabled(device) for device in devices),
             "profiler on": profiling,
+            "compiled graphs": "torch._inductor.cudagraph_trees" in sys.modules,
             "new shapes": armed > 2 and len(births.new_shapes) >= armed - 2,
             "traced": armed > 2 and len(births.traced_steps) >= armed - 2,
         }

@@ -136,8 +136,8 @@ def test_several_devices_have_a_trace_each():
     ("pool", "kind"),
     [
         ((0, 0), "block without a tensor"),
-        ((0, 1), "block of a private pool"),
-        ([4, 0], "block of a private pool"),
+        ((0, 1), "CUDA graph pool"),
+        ([4, 0], "CUDA graph pool"),
         (None, "block without a tensor"),
     ],
 )
@@ -532,14 +532,39 @@ def test_blocks_that_belong_to_no_tensor_are_told_by_their_kind(run):
         for step in (plain, pooled, captured):
             out[step.__name__] = train(step)
     """)
-    private = "native: block of a private pool"
-    for name, holder in {"plain": "native: block without a tensor", "pooled": private, "captured": private}.items():
+    kinds = {
+        "plain": ("LH909", "native: block without a tensor"),
+        "pooled": ("LH907", "native: MemPool"),
+        "captured": ("LH906", "native: private pool of CUDA graphs"),
+    }
+    for name, kind in kinds.items():
         (found,) = out[name]
-        assert (found["pattern"], found["state"]) == ("LH909", "native")
-        assert found["holder"] == holder
+        assert (found["pattern"], found["holder"]) == kind
+        assert found["state"] == "native"
         assert found["sites"][0] == ["train.py", out["lines"][name], name]
         assert {count for _, count in found["births"]} == {1}
         assert len(found["births"]) >= 3
+
+
+@pytest.mark.cuda
+def test_workspaces_of_cublas_are_a_note_and_told_as_such(run):
+    out = run("""
+        a = torch.ones(64, 64, device="cuda")
+        hunt = leakhunter.watch(range(30))
+        for _ in hunt:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                a @ a  # multiplied
+        out["found"] = [[f.pattern, f.severity, f.holder.path, f.site[0].line] for f in hunt.report.findings]
+    """)
+    assert ["LH908", "note", "native: cuBLAS workspaces", out["lines"]["multiplied"]] in out["found"]
+
+
+def test_the_size_of_a_workspace_is_what_the_environment_says(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8:4096:2")
+    assert cuda_history.workspace_sizes() == {(16 * 8 + 4096 * 2) * 1024}
+    for odd in ("", "nonsense", ":16", ":16:x"):
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", odd)
+        assert cuda_history.workspace_sizes() == {cuda_history.CUBLAS, cuda_history.CUBLAS_HOPPER}
 
 
 @pytest.mark.cuda

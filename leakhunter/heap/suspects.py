@@ -22,7 +22,7 @@ from leakhunter.heap.graph import Heap, Storage
 from leakhunter.heap.labels import Edge, Link
 from leakhunter.heap.paths import Paths, Route, generalise, key_of, reachable
 from leakhunter.probe.census import CONTAINERS, Census, Marks, counters, ends, walkable
-from leakhunter.probe.cuda_history import Block
+from leakhunter.probe.cuda_history import MEM_POOL, Block
 from leakhunter.probe.dispatch import Birth, Births, Stack
 from leakhunter.slots import TensorSlots
 
@@ -92,6 +92,7 @@ class Suspect:
         grew: Items added to it in the window, -1 when unknown.
         births: (step, survivors born in it).
         stacks: Where they were allocated, most bytes first.
+        made: Storages like these that were born in the steps of ``births``, freed ones included; 0 when not known.
         graph: The autograd graphs held, if any.
         sample: One of the survivors.
         hints: Facts for the catalogue, by name.
@@ -111,6 +112,7 @@ class Suspect:
     grew: int = -1
     births: tuple[tuple[int, int], ...] = ()
     stacks: tuple[Stack, ...] = ()
+    made: int = 0
     graph: Graph | None = None
     sample: Sample = Sample("")
     hints: dict[str, Any] = field(default_factory=dict)
@@ -206,9 +208,14 @@ class Diagnosis:
             if site is None:
                 site = sites[block.stack] = len(stacks)
                 stacks.append(block.stack)
-            key, kind = (storage.address, "") if storage is not None else (-block.address, block.kind)
+            key, kind = (storage.address, "") if storage is not None else (-block.address, self._kind(block))
             living[key] = Birth(block.step, site, block.bytes, f"cuda:{block.device}", kind, block.address)
         return living, stacks
+
+    def _kind(self, block: Block) -> str:
+        """What a block is that belongs to no tensor."""
+        own = self.heap.tracked_nodes(getattr(torch.cuda, "MemPool", type(None)))
+        return MEM_POOL if any(tuple(self.heap.objects[node].id) == block.pool for node in own) else block.kind
 
     def _fresh_storages(self) -> list[int]:
         """Storages born in the window and of age."""
@@ -360,8 +367,9 @@ class Diagnosis:
             grew=grew,
             births=self._births(group.members),
             stacks=self._stacks(group.members),
+            made=self._made(group.members),
             sample=self._sample(group.paths[0]),
-            hints=self._hints(group.paths[0]),
+            hints=self._hints(group.paths[0]) | self._backward(group.members),
         )
 
     def _accumulates(self, group: _Group) -> tuple[int, int]:
@@ -453,6 +461,22 @@ class Diagnosis:
             if birth is not None:
                 sizes[birth.site] += storage.bytes
         return tuple(self.stacks[site] for site, _ in sizes.most_common(3))
+
+    def _made(self, nodes: Iterable[int]) -> int:
+        """How many storages like some were born, freed ones included; 0 when the recorder has not seen them all."""
+        births = [self.living.get(self.storages[node].address) for node in nodes]
+        kinds = {birth.kind if birth is not None else () for birth in births}
+        return sum(self.births.made[kind] for kind in kinds) if all(map(self.births.made.get, kinds)) else 0
+
+    def _backward(self, nodes: Iterable[int]) -> dict[str, Any]:
+        """The autograd node that allocated most of some storages, and where the forward pass made it."""
+        made = Counter(
+            (birth.node, birth.forward)
+            for node in nodes
+            if (birth := self.living.get(self.storages[node].address)) is not None
+        )
+        (node, forward), _ = made.most_common(1)[0] if made else (("", -1), 0)
+        return {"backward": (node, self.stacks[forward] if forward >= 0 else ())} if node else {}
 
     def _sample(self, path: Sequence[int]) -> Sample:
         heap = self.heap
@@ -644,8 +668,10 @@ class Diagnosis:
                     device=self._device(members),
                     births=self._births(members),
                     stacks=self._stacks(members),
+                    made=self._made(members),
                     sample=self._sample(cycle.sample),
                     hints={
+                        **self._backward(members),
                         "closes": cycle.closes,
                         "oldest generation": cycle.oldest,
                         **self._pack_hooks(cycle),

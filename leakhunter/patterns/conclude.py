@@ -177,7 +177,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
         holder=holder,
         site=case.site,
         evidence=Evidence(
-            statements=(*grows(case, growth), pattern.why, *bound_statement(case, growth)),
+            statements=(*grows(case, growth), *birth_statements(case), pattern.why, *bound_statement(case, growth)),
             state=suspect.state,
             share=min(1.0, share),
             births=suspect.births,
@@ -274,6 +274,26 @@ def grows(case: Case, growth: Growth) -> list[str]:
         now = f", {container.length:,} now" if container is not None and container.length >= 0 else ""
         return [f"{name} got {suspect.grew:,} items in {growth.window:,} steps ({per_step:.3g} a step{now})"]
     return [f"{suspect.count:,} survivors in {growth.window:,} steps, {suspect.held_count:,} held in all"]
+
+
+def birth_statements(case: Case) -> Iterator[str]:
+    """When and where survivors were born, how many like them were freed, and which part of backward made them."""
+    suspect = case.suspect
+    count = sum(born for _, born in suspect.births)
+    if count and case.site:
+        steps = [step for step, _ in suspect.births]
+        place = f"{shorten(case.site[0].file)}:{case.site[0].line}"
+        freed = suspect.made - count
+        kept = ""
+        if suspect.made:
+            kept = ", none freed" if freed <= 0 else f", {freed:,} of {suspect.made:,} freed"
+        pace = f"{count / len(steps):.3g} a step in steps {steps[0]:,} to {steps[-1]:,}"
+        yield f"{count:,} survivors of {size(suspect.bytes / count)} born at {place}, {pace}{kept}"
+    node, forward = suspect.hints.get("backward", ("", ()))
+    if node:
+        frames = source.frames_of(forward)
+        made = f", which {shorten(frames[0].file)}:{frames[0].line} made in the forward pass" if frames else ""
+        yield f"allocated in backward, by {node}{made}"
 
 
 def native_statement(suspect: Suspect, growth: Growth) -> str:

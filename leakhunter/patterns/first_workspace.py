@@ -2,11 +2,10 @@
 
 from leakhunter.findings import Fix
 from leakhunter.patterns.pool import MIB, Layout, Pool, PoolPattern, Sign, single_step
+from leakhunter.probe.cuda_history import CUBLAS
 from leakhunter.units import size
 
-# PyTorch's default for a cuBLAS handle in a stream, :4096:2:16:8 in KiB. On Hopper and newer it is 32 MiB, a size that
-# tensors often have, so that nothing can be said there.
-CUBLAS = (2 * 4096 + 8 * 16) * 1024
+# On Hopper and newer the workspace of cuBLAS has a size that tensors often have, so that nothing can be said there.
 # The default of cuBLASLt, often taken in the same step.
 CUBLASLT = MIB
 # First use comes early; later a step of that size is somebody's decision.

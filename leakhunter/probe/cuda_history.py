@@ -32,6 +32,12 @@ UNREAD = ["free_requested", "free_completed", "segment_alloc", "segment_free"]
 SWITCH = "_cuda_record_memory_history"
 # The pool of everything that belongs to no CUDA graph, compiled function or MemPool.
 COMMON_POOL = (0, 0)
+# Kinds of blocks that belong to no tensor.
+GRAPH_POOL, MEM_POOL, WORKSPACE = "CUDA graph pool", "MemPool", "cuBLAS workspace"
+OTHER_BLOCK = "block without a tensor"
+# Bytes of a cuBLAS workspace by default (:4096:2:16:8 in KiB), and on Hopper and newer (:4096:8), for each handle and
+# stream (getChosenWorkspaceSize in PyTorch's CUDABlas.cpp).
+CUBLAS, CUBLAS_HOPPER = (2 * 4096 + 8 * 16) * 1024, 8 * 4096 * 1024
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,10 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """What a block is that belongs to no tensor."""
-        return "block of a private pool" if self.pool != COMMON_POOL else "block without a tensor"
+        """What a block is that belongs to no tensor and to no MemPool of the program."""
+        if self.pool != COMMON_POOL:
+            return GRAPH_POOL
+        return WORKSPACE if self.bytes in workspace_sizes() else OTHER_BLOCK
 
 
 class History:
@@ -121,6 +129,14 @@ class History:
             if start <= microseconds:
                 found = step
         return found
+
+
+def workspace_sizes() -> frozenset[int]:
+    """Bytes of a cuBLAS workspace: what ``CUBLAS_WORKSPACE_CONFIG`` says (``:KiB:count``), or either default."""
+    numbers = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "").split(":")[1:]
+    if not numbers or len(numbers) % 2 or not all(number.isdigit() for number in numbers):
+        return frozenset({CUBLAS, CUBLAS_HOPPER})
+    return frozenset({sum(int(a) * 1024 * int(b) for a, b in zip(numbers[::2], numbers[1::2], strict=True))})
 
 
 def can_arm() -> bool:

@@ -10,9 +10,10 @@ import functools
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -47,13 +48,20 @@ TRACERS = (
     (torch.jit._trace.ONNXTracedModule, "forward"),
 )
 
+# The node that backward runs on this thread, None outside of it, and the number that the next new node will have.
+_current_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
+_sequence_number: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: -1)
+
 # A call stack, innermost first: (code, instruction offset) pairs of user frames, or frames that an allocator recorded.
 Stack = tuple[tuple[CodeType, int] | Frame, ...]
 
 
 @dataclass
 class Birth:
-    """One storage: born in ``step`` at ``stacks[site]`` as output of ``op``; ``data`` is the address of its memory."""
+    """One storage: born in ``step`` at ``stacks[site]`` as output of ``op``; ``data`` is the address of its memory.
+
+    Where backward made it, ``node`` is the autograd node and ``stacks[forward]`` where the forward pass made that node.
+    """
 
     step: int
     site: int
@@ -61,6 +69,13 @@ class Birth:
     device: str
     op: str
     data: int = 0
+    node: str = ""
+    forward: int = -1
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Equal for storages that one expression makes in one step, alike in size."""
+        return self.step, self.site, self.op, self.node, self.forward, self.bytes
 
 
 @dataclass
@@ -69,6 +84,8 @@ class Births:
 
     living: dict[int, Birth] = field(default_factory=dict)
     stacks: list[Stack] = field(default_factory=list)
+    # storages born, also those that have died, by `Birth.kind`
+    made: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     # site -> bytes alive at each quiet point, to see one tensor that is replaced by ever larger ones
     site_bytes: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     # step -> operators met with an input shape that no earlier step of the probe had
@@ -92,6 +109,9 @@ class Recorder(TorchDispatchMode):
         self._sites: dict[tuple[tuple[int, int], ...], int] = {}
         self._fresh: dict[Any, tuple[bool, ...]] = {}
         self._shapes: set[tuple[Any, ...]] = set()
+        # sequence number of an autograd node -> site of the forward operator that made it
+        self._forward: dict[int, int] = {}
+        self._sequence = -1
         self._thread: int | None = None
         self._process = 0
         # (owner, name, original, guard) of each function that is guarded now
@@ -198,9 +218,10 @@ class Recorder(TorchDispatchMode):
         fresh = self._fresh.get(func)
         if fresh is None:
             fresh = self._fresh[func] = _fresh_outputs(func)
+        node = _current_node()
+        site = self._forward_site() if node is None else -1
         if not any(fresh):
             return
-        site = -1
         outputs = out if len(fresh) > 1 else (out,)
         for is_fresh, output in zip(fresh, outputs, strict=False):
             if not is_fresh:
@@ -210,11 +231,20 @@ class Recorder(TorchDispatchMode):
                     continue
                 if site < 0:
                     site = self._site()
-                self._born(tensor, func, site)
+                self._born(tensor, func, site, node)
         if site >= 0:
             self._observe(func, args, site)
 
-    def _born(self, tensor: torch.Tensor, func: Any, site: int) -> None:
+    def _forward_site(self) -> int:
+        """The site of an operator that an autograd node has just been made for, -1 when none has."""
+        sequence = _sequence_number()
+        if sequence == self._sequence or len(self._forward) >= MOST:
+            return -1
+        self._sequence = sequence
+        site = self._forward[sequence - 1] = self._site()
+        return site
+
+    def _born(self, tensor: torch.Tensor, func: Any, site: int, node: Any) -> None:
         living = self.births.living
         if len(living) >= MOST:
             return
@@ -230,7 +260,11 @@ class Recorder(TorchDispatchMode):
             torch.UntypedStorage._free_weak_ref(address)
             return
         device, name = str(tensor.device), func._schema.name
-        living[address] = Birth(self.step, site, storage.nbytes(), device, name, data)
+        birth = living[address] = Birth(self.step, site, storage.nbytes(), device, name, data)
+        if node is not None:
+            birth.node = node.name().rsplit("::", 1)[-1]
+            birth.forward = self._forward.get(node._sequence_nr(), -1)
+        self.births.made[birth.kind] += 1
 
     def _observe(self, func: Any, args: Any, site: int) -> None:
         name = func._schema.name
@@ -242,19 +276,10 @@ class Recorder(TorchDispatchMode):
                 self.births.new_shapes[self.step] = self.births.new_shapes.get(self.step, 0) + 1
 
     def _site(self) -> int:
-        # On a thread of the autograd engine there is nothing above us.
-        frame = sys._getframe().f_back
-        stack: list[tuple[CodeType, int]] = []
-        innermost: tuple[CodeType, int] | None = None
-        while frame is not None and len(stack) < DEEPEST:
-            code = frame.f_code
-            if is_user_file(code.co_filename):
-                stack.append((code, frame.f_lasti))
-            elif innermost is None and not is_ours(code.co_filename):
-                innermost = (code, frame.f_lasti)
-            frame = frame.f_back
-        if not stack and innermost is not None:
-            stack.append(innermost)
+        stack = _user_frames(sys._getframe())
+        if not stack and self._thread is not None and self._thread != threading.get_ident():
+            # Nothing stands above us on a thread of the autograd engine: the loop's own thread waits in backward().
+            stack = _user_frames(sys._current_frames().get(self._thread))
         key = tuple((id(code), offset) for code, offset in stack)
         site = self._sites.get(key)
         if site is None:
@@ -296,6 +321,21 @@ class Recorder(TorchDispatchMode):
         self._sites.clear()
         self._fresh.clear()
         self._shapes.clear()
+        self._forward.clear()
+
+
+def _user_frames(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+    """The user's frames from ``frame`` outwards; a library's innermost one where there is none."""
+    stack: list[tuple[CodeType, int]] = []
+    innermost: tuple[CodeType, int] | None = None
+    while frame is not None and len(stack) < DEEPEST:
+        code = frame.f_code
+        if is_user_file(code.co_filename):
+            stack.append((code, frame.f_lasti))
+        elif innermost is None and not is_ours(code.co_filename):
+            innermost = (code, frame.f_lasti)
+        frame = frame.f_back
+    return stack or ([innermost] if innermost is not None else [])
 
 
 def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
