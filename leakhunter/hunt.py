@@ -16,8 +16,9 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,10 +31,12 @@ from leakhunter.options import Options
 from leakhunter.series import Recording, StepClock
 
 if TYPE_CHECKING:
+    from leakhunter.heap.graph import Heap
     from leakhunter.heap.suspects import Suspect
     from leakhunter.probe.census import Census, Marks
     from leakhunter.probe.cuda_history import Block, History
     from leakhunter.probe.dispatch import Recorder
+    from leakhunter.probe.peak import Peak
 
 WARMUP, BLOCK, PROBE = 8, 4, 8
 # A loop known to have fewer steps than this gets shorter blocks, so that it can be judged at all.
@@ -50,6 +53,8 @@ LEAST_BUDGET = 0.25
 PATIENCE = 4
 # Suspicion of a quantity whose growth is explained needs so many times that growth, and so many floors more.
 UNEXPLAINED, SLACK = 1.3, 4
+
+NONE: Mapping[int, Block] = MappingProxyType({})
 
 # One probe at a time in a process: two would record each other.
 _probing = threading.Lock()
@@ -103,6 +108,7 @@ class Probe:
     suspicion: Suspicion
     recorder: Recorder | None
     history: History | None = None
+    peak: Peak | None = None
     began: float = 0.0
     census: Census | None = None
     # of the quantity that grew, and of all that are judged, at the census
@@ -139,6 +145,7 @@ class Hunt:
         self._pursuits: list[Pursuit] = []
         self._notes: list[str] = []
         self._breakdown: tuple[Breakdown, ...] = ()
+        self._pools: list[str] = []
         self._out_of_memory: list[OutOfMemory] = []
         self._fruitless = 0
         # step and reading of a quantity whose growth a probe could not explain
@@ -273,11 +280,13 @@ class Hunt:
             from leakhunter.heap import autograd, suspects  # noqa: F401
             from leakhunter.patterns import conclude  # noqa: F401
             from leakhunter.probe import cuda_history, dispatch
+            from leakhunter.probe.peak import Peak
 
-            recorder = dispatch.Recorder() if not self.coarse and dispatch.may_arm() else None
+            peak = Peak(self._in_use, self._look_at_peak)
+            recorder = dispatch.Recorder(peak.operator) if not self.coarse and dispatch.may_arm() else None
             needed = not self.coarse and self._device_grows(suspicion)
             history = cuda_history.History() if needed and cuda_history.can_arm() else None
-            self._probe = Probe(gauge, suspicion, recorder, history)
+            self._probe = Probe(gauge, suspicion, recorder, history, peak)
         # On a clock that stands still while we work for ourselves.
         self._probe.began = time.perf_counter() - self._away
         if recorder is None:
@@ -303,6 +312,8 @@ class Hunt:
             recorder.quiet_point(self.steps)
             if recorder.error is not None:
                 raise recorder.error
+            if probe.peak is not None:
+                probe.peak.quiet_point()
             if self._over_budget(probe):
                 recorder.disarm()
             else:
@@ -358,6 +369,43 @@ class Hunt:
                 return meter.read()[gauges.index(gauge)] - gauge.own
         raise LookupError(gauge.quantity.name)
 
+    def _in_use(self) -> dict[str, float]:
+        """Bytes in use now, by the name storages give to the place."""
+        return {
+            place_of(gauge.quantity.name): value - gauge.own
+            for meter, gauges in self._meters
+            if meter.quantities[0].judged and meter.quantities[0].unit == "bytes"
+            for gauge, value in zip(gauges, meter.read(), strict=True)
+            if gauge.quantity.judged
+        }
+
+    def _look_at_peak(self, devices: Iterable[str]) -> None:
+        in_use = self._in_use()
+        with self._own_work():
+            self._capture_peak({device: in_use[device] for device in devices})
+
+    def _capture_peak(self, in_use: Mapping[str, float]) -> None:
+        # A function of its own: what it used is freed before the own work is reckoned up.
+        from leakhunter.heap.graph import captured
+
+        with captured() as heap:
+            self._break_down(heap, "peak", self.steps + 1, in_use)
+
+    def _break_down(
+        self, heap: Heap, moment: str, step: int, in_use: Mapping[str, float], blocks: Mapping[int, Block] = NONE
+    ) -> None:
+        """Keep what live bytes are for now, of the devices of which is known how many are in use."""
+        from leakhunter.heap.breakdown import breakdown, with_remainder
+
+        parts = breakdown(heap, blocks.values())
+        kept = [old for old in self._breakdown if old.moment != moment or old.device not in in_use]
+        found = [
+            Breakdown(device, moment, step, with_remainder(parts[device], count))
+            for device, count in in_use.items()
+            if device in parts
+        ]
+        self._breakdown = (*kept, *found)
+
     @contextlib.contextmanager
     def _own_work(self) -> Iterator[None]:
         """Time and memory that go here are ours, and left out of what is said of the loop."""
@@ -405,6 +453,7 @@ class Hunt:
 
     def _diagnose(self) -> None:
         from leakhunter.probe.census import uncollected
+        from leakhunter.probe.cuda_history import pool_remarks
 
         probe = self._probe
         assert probe is not None
@@ -422,6 +471,7 @@ class Hunt:
             if probe.history is not None:
                 with self._own_work():
                     blocks = probe.history.blocks()
+                self._pools = pool_remarks(blocks.values())
                 # Not as work of ours: it gives back what recording has added, which was none of it either.
                 probe.history.disarm()
             with self._own_work():
@@ -435,7 +485,6 @@ class Hunt:
     def _findings(
         self, probe: Probe, blocks: Mapping[int, Block], collecting: Mapping[str, Any]
     ) -> list[Finding]:
-        from leakhunter.heap.breakdown import breakdown
         from leakhunter.heap.graph import captured
         from leakhunter.heap.suspects import Clock, Diagnosis
         from leakhunter.patterns.conclude import Growth, conclude
@@ -452,7 +501,7 @@ class Hunt:
             # The recorder's own objects would count among blocks.
             measured = max(measured, added / window)
         # Read before the capture, whose own memory would be counted.
-        rates = self._rates(probe, window)
+        rates, in_use = self._rates(probe, window), self._in_use()
         facts = self._facts(births, window) | dict(collecting)
         aged = probe.aged if probe.aged is not None else Marks(set(), {})
         with captured() as heap:
@@ -462,9 +511,7 @@ class Hunt:
             suspects = diagnosis.suspects()
             facts |= diagnosis.facts()
             self._notes += [remark for remark in heap.remarks if remark not in self._notes]
-            self._breakdown = tuple(
-                Breakdown(device, "quiet point", self.steps, parts) for device, parts in breakdown(heap).items()
-            )
+            self._break_down(heap, "quiet point", self.steps, in_use, blocks)
             del diagnosis
         growth = Growth(
             meter=probe.gauge.quantity.name,
@@ -477,6 +524,7 @@ class Hunt:
             free=self._free(),
             went_on=added >= 0.75 * probe.suspicion.rate * window,
             rates=rates,
+            trends=self._trends(probe),
             facts=facts,
         )
         suspects += self._unseen(suspects, growth, births)
@@ -494,6 +542,14 @@ class Hunt:
                 lately = max(lately, (self._read(gauge) - probe.readings[gauge.quantity.name]) / window)
             rates[place_of(gauge.quantity.name)] = lately
         return rates
+
+    def _trends(self, probe: Probe) -> dict[str, float]:
+        """Growth per step, over the blocks that raised suspicion, of the other places that are counted."""
+        return {
+            place_of(gauge.quantity.name): gauge.trend.rate(BLOCKS * probe.suspicion.block)
+            for gauge in self._gauges()
+            if gauge.trend is not None and gauge is not probe.gauge
+        }
 
     def _facts(self, births: Any, window: int) -> dict[str, Any]:
         """What the state of PyTorch and Python says about growth that no object shows."""
@@ -673,7 +729,7 @@ class Hunt:
             if probe.aged is not None:
                 probe.aged.release()
             # Whoever still has the probe must not have its evidence.
-            probe.recorder = probe.history = probe.census = probe.aged = None
+            probe.recorder = probe.history = probe.peak = probe.census = probe.aged = None
             _probing.release()
 
     # ----------------------------------------------------------------------------------------------------------
@@ -681,7 +737,7 @@ class Hunt:
 
     def report(self) -> Report:
         """All that is known now."""
-        notes = list(self._notes)
+        notes = [*self._notes, *self._pools]
         if not self.steps:
             notes.insert(0, "nothing was watched: the loop made no step")
         elif self.steps < self.warmup + BLOCKS * self.block and not self.findings:

@@ -7,13 +7,12 @@ for the whole process, which does nothing while nobody watches.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from leakhunter.findings import OutOfMemory
-from leakhunter.heap.breakdown import breakdown
+from leakhunter.heap.breakdown import breakdown, with_remainder
 from leakhunter.heap.graph import captured
 from leakhunter.heap.holders import largest
 
@@ -88,8 +87,3 @@ def cause(requested: int, total: int, grown: float, unused: int) -> str:
         return "fragmentation"
     return "one large request" if requested >= LARGE * total else "working set"
 
-
-def with_remainder(parts: Mapping[str, int], allocated: int) -> dict[str, int]:
-    """``parts``, and what no tensor explains of the bytes that are allocated."""
-    rest = allocated - sum(parts.values())
-    return {**parts, "not in tensors": rest} if rest > 0 else dict(parts)

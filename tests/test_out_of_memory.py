@@ -13,6 +13,7 @@ import pytest
 
 from leakhunter import Report, oom
 from leakhunter.findings import Breakdown, Held, OutOfMemory
+from leakhunter.heap.breakdown import with_remainder
 from leakhunter.report import text
 
 GIB = 2**30
@@ -34,9 +35,9 @@ def test_the_cause_follows_from_the_numbers(requested, grown, unused, cause):
 
 
 def test_what_no_tensor_explains_is_named_and_never_negative():
-    assert oom.with_remainder({"parameters": 3}, 10) == {"parameters": 3, "not in tensors": 7}
-    assert oom.with_remainder({"parameters": 3}, 3) == {"parameters": 3}
-    assert oom.with_remainder({"parameters": 3}, 2) == {"parameters": 3}
+    assert with_remainder({"parameters": 3}, 10) == {"parameters": 3, "not in tensors": 7}
+    assert with_remainder({"parameters": 3}, 3) == {"parameters": 3}
+    assert with_remainder({"parameters": 3}, 2) == {"parameters": 3}
 
 
 FULL = OutOfMemory(

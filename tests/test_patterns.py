@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import itertools
 import pkgutil
 import re
 from dataclasses import replace
@@ -1154,3 +1155,33 @@ def test_a_small_leak_of_graphs_is_not_told_a_second_time_as_native_growth():
     net, hist = torch.nn.Linear(8, 8), []
     found = opened(lambda: hist.append(net(torch.ones(4, 8)).pow(2).mean()))
     assert [finding.pattern for finding in found] == ["LH103"]
+
+
+@pytest.mark.parametrize(("trend", "size", "found"), [(0.0, 2**21, 0), (2**18, 2**21, 1), (0.0, 2**12, 1)])
+def test_what_fills_a_place_that_does_not_grow_is_no_finding(trend, size, found):
+    # A list that is emptied now and then, met while it fills, because something else grew.
+    filling = held(frame(), some(), TENSOR, device="cuda:0", bytes=size, bytes_per_step=size / 8)
+    rates, trends = {"cuda:0": size / 8, "Python objects": 7.0}, {"cuda:0": trend}
+    growth = Growth("Python objects", "blocks", 7.0, 10, 8, 30, 0.5, rates=rates, trends=trends)
+    assert len(conclude.conclude([filling], growth)) == found
+
+
+def test_an_earlier_look_at_the_heap_does_not_change_what_is_found():
+    # Looking gives autograd nodes Python objects, which C++ keeps from then on.
+    from leakhunter.heap.graph import captured
+
+    def losses(look):
+        weight, hist, count = torch.ones(512, requires_grad=True), [], itertools.count()
+
+        def step():
+            nonlocal hist
+            hist = hist + [(weight * torch.ones(512)).sum()]  # noqa: RUF005
+            if next(count) % 8 == 0 and look:
+                with captured():
+                    pass
+
+        return step
+
+    (plain,), (looked_at,) = opened(losses(False)), opened(losses(True))
+    assert plain.holder.path == looked_at.holder.path
+    assert plain.signature == looked_at.signature

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from leakhunter import slots
 from leakhunter.heap.graph import Heap, Storage
+from leakhunter.probe.cuda_history import Block
 from leakhunter.slots import TensorSlots
 
 # A storage belongs to the first of these that claims it.
@@ -19,10 +20,12 @@ OPTIMIZER = "optimizer state"
 INPUTS = "inputs saved for backward"
 ACTIVATIONS = "activations saved for backward"
 OTHER = "other tensors"
+# Workspaces, what operators need while they run, and on the host whatever else lies in malloc.
+REST = "not in tensors"
 
 
-def breakdown(heap: Heap) -> dict[str, dict[str, int]]:
-    """Bytes by device and category; each storage is counted once."""
+def breakdown(heap: Heap, blocks: Iterable[Block] = ()) -> dict[str, dict[str, int]]:
+    """Bytes by device and category; each storage is counted once, and by its kind each block that belongs to none."""
     sizes: dict[str, dict[str, int]] = {}
     claimed = _claims(heap)
     for node in heap.storages.values():
@@ -31,7 +34,18 @@ def breakdown(heap: Heap) -> dict[str, dict[str, int]]:
             place = sizes.setdefault(storage.device, {})
             category = claimed.get(node, OTHER)
             place[category] = place.get(category, 0) + storage.bytes
+    tensors = {heap.objects[node].data for node in heap.storages.values()}
+    for block in blocks:
+        if block.address not in tensors:
+            place = sizes.setdefault(f"cuda:{block.device}", {})
+            place[block.kind] = place.get(block.kind, 0) + block.bytes
     return sizes
+
+
+def with_remainder(parts: Mapping[str, int], allocated: float) -> dict[str, int]:
+    """``parts``, and what they do not explain of the bytes that are allocated."""
+    rest = int(allocated) - sum(parts.values())
+    return {**parts, REST: rest} if rest > 0 else dict(parts)
 
 
 def _claims(heap: Heap) -> dict[int, str]:
@@ -44,8 +58,8 @@ def _claims(heap: Heap) -> dict[int, str]:
         (PARAMETERS, (heap.objects[node] for node in heap.tracked_nodes(torch.nn.Parameter))),
         (GRADIENTS, (heap.objects[target] for (_, target), text in heap.labels.items() if text == ".grad")),
         (OPTIMIZER, _of_optimizers(heap)),
-        (INPUTS, (tensor for tensor in _saved(heap) if _is_input(heap, tensor))),
-        (ACTIVATIONS, _saved(heap)),
+        (ACTIVATIONS, (tensor for tensor in _saved(heap) if _is_result(heap, tensor))),
+        (INPUTS, _saved(heap)),
     ):
         for tensor in tensors:
             for storage in storages.get(heap.find(tensor), ()):
@@ -94,10 +108,10 @@ def _saved(heap: Heap) -> Iterator[Any]:
             yield heap.objects[target]
 
 
-def _is_input(heap: Heap, tensor: Any) -> bool:
-    """Whether a saved tensor is the program's own and no result of autograd: data, targets, masks.
+def _is_result(heap: Heap, tensor: Any) -> bool:
+    """Whether a saved tensor is a result of autograd, and not the program's own: data, targets, masks.
 
     What a node saves of its own result is handed out detached, as a tensor that the program does not have.
     """
     with slots.unwatched():
-        return heap.find(tensor) < heap.tracked and not TensorSlots.requires_grad(tensor)
+        return heap.find(tensor) >= heap.tracked or TensorSlots.requires_grad(tensor)

@@ -574,7 +574,8 @@ class Diagnosis:
         for tensor, grad_fn in holders.items():
             if grad_fn in above and self.reached[tensor]:
                 path = self.paths.by_python(tensor)
-                if path is not None:
+                # A node has a Python object since anybody looked at it, maybe an earlier capture, and C++ keeps it.
+                if path is not None and (tensor != grad_fn or tuple(path[-2:]) not in self.heap.labels):
                     entries[tensor] = path
                     if len(entries) >= MOST_ENTRIES:
                         break

@@ -24,6 +24,8 @@ LEAST_SHARE = 0.05
 # One that would explain this many times the growth does not pile up: as much is taken away as is added.
 MOST_SHARE = 4.0
 MOST_FINDINGS = 5
+# Survivors of so many bytes stand out from the noise of any meter; their place must have grown by a part of their rate.
+CERTAIN, LEAST_TREND = 65_536, 0.1
 # Host memory of a tensor: TensorImpl, StorageImpl and Python object (400 bytes seen).
 TENSOR_BYTES = 400
 # Host memory of an autograd node with the edges and the tensor headers that it saved (580 to 1,750 bytes seen).
@@ -42,7 +44,8 @@ class Growth:
 
     ``meter`` is its name, ``rate`` its bytes (or blocks) per step, ``since`` the step it began at, ``window`` the steps
     that the probe watched, ``went_on`` whether growth kept its pace in them, ``free`` the bytes still free on each
-    device, as far as known. ``rates`` are bytes per step of every place that is counted exactly.
+    device, as far as known. ``rates`` are bytes per step of every place that is counted exactly, ``trends`` those since
+    growth began of the places that did not raise the suspicion themselves.
     """
 
     meter: str
@@ -56,6 +59,7 @@ class Growth:
     went_on: bool = True
     rates: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    trends: dict[str, float] = field(default_factory=dict)
 
 
 def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
@@ -65,7 +69,7 @@ def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
         share = share_of(suspect, growth)
         if share > MOST_SHARE and suspect.grew < suspect.count:
             continue
-        if deciding_share(suspect, growth, share) < LEAST_SHARE:
+        if falls_back(suspect, growth) or deciding_share(suspect, growth, share) < LEAST_SHARE:
             continue
         case = choose_holder(open_case(suspect, growth.facts))
         finding = accuse(case, catalogue.name(case), growth, share)
@@ -77,11 +81,19 @@ def conclude(suspects: list[Suspect], growth: Growth) -> list[Finding]:
     return findings[:MOST_FINDINGS]
 
 
+def falls_back(suspect: Suspect, growth: Growth) -> bool:
+    """Whether memory has not grown where a suspect lies: what it adds in the probe's window is taken away later."""
+    trend = growth.trends.get(suspect.device, math.inf)
+    return suspect.bytes > CERTAIN and trend < LEAST_TREND * suspect.bytes_per_step
+
+
 def is_same(first: Finding, second: Finding) -> bool:
     """Whether two findings tell of one mistake: one holder, or one pattern with one cure."""
     if first.signature == second.signature:
         return True
-    return first.pattern == second.pattern and bool(first.location) and first.location == second.location
+    same_place = bool(first.location) and first.location == second.location
+    names = [finding.holder.path.partition("[")[0] for finding in (first, second)]
+    return same_place and (first.pattern == second.pattern or names[0] == names[1])
 
 
 def joined(first: Finding, second: Finding) -> Finding:

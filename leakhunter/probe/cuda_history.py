@@ -11,7 +11,8 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ import torch
 from leakhunter.findings import Frame
 from leakhunter.origin import is_ours, is_user_file
 from leakhunter.probe.census import uninterrupted
+from leakhunter.units import size
 
 # Trace entries kept; each costs some hundred bytes of host memory. A probe of ten steps needs ten steps' worth.
 MOST = 200_000
@@ -129,6 +131,17 @@ class History:
             if start <= microseconds:
                 found = step
         return found
+
+
+def pool_remarks(blocks: Iterable[Block]) -> list[str]:
+    """How much is in use in each private pool, which no counter of the allocator tells."""
+    in_use: Counter[tuple[int, tuple[int, int]]] = Counter()
+    for block in blocks:
+        if block.pool != COMMON_POOL:
+            in_use[block.device, block.pool] += block.bytes
+    return [
+        f"private pool {pool} of cuda:{device} has {size(count)} in use" for (device, pool), count in in_use.items()
+    ]
 
 
 def workspace_sizes() -> frozenset[int]:

@@ -101,9 +101,10 @@ class Births:
 class Recorder(TorchDispatchMode):
     """Records births while it is on the stack of dispatch modes of the thread that armed it."""
 
-    def __init__(self) -> None:
+    def __init__(self, after_operator: Callable[[], None] = lambda: None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.births = Births()
+        self._after_operator = after_operator
         self.step = 0
         self.error: Exception | None = None
         self._sites: dict[tuple[tuple[int, int], ...], int] = {}
@@ -209,6 +210,7 @@ class Recorder(TorchDispatchMode):
             try:
                 with slots.unwatched():
                     self._record(func, args, out)
+                    self._after_operator()
             except Exception as error:
                 # Its traceback would keep the tensors of our frames.
                 self.error = error.with_traceback(None)

@@ -1,0 +1,64 @@
+"""The peak of a step: which operator it is at, and what the live bytes are for then."""
+
+from __future__ import annotations
+
+import torch
+
+import leakhunter
+from leakhunter.probe.peak import Peak
+
+
+def steps(peak: Peak, use: list[int], count: int, readings: dict[str, float]) -> None:
+    for _ in range(count):
+        for now in use:
+            readings["cpu"] = now
+            peak.operator()
+        peak.quiet_point()
+
+
+def test_the_device_is_looked_at_once_at_the_operator_of_its_peak():
+    readings: dict[str, float] = {}
+    seen: list[tuple[list[str], float]] = []
+    peak = Peak(lambda: readings, lambda devices: seen.append((list(devices), readings["cpu"])))
+    steps(peak, [3, 9, 4, 9, 1], 6, readings)
+    assert seen == [(["cpu"], 9)]
+
+
+def test_devices_have_peaks_of_their_own():
+    at: list[tuple[str, int]] = []
+    now = 0
+    peak = Peak(lambda: {"cpu": now, "cuda:0": -now + 10}, lambda devices: at.extend((d, now) for d in devices))
+    for _ in range(3):
+        for now in (1, 2, 3):  # noqa: B007
+            peak.operator()
+        peak.quiet_point()
+    assert sorted(at) == [("cpu", 3), ("cuda:0", 1)]
+
+
+def test_a_step_that_is_cut_short_is_not_looked_at():
+    seen: list[object] = []
+    readings: dict[str, float] = {}
+    peak = Peak(lambda: readings, seen.append)
+    steps(peak, [1, 2, 3], 2, readings)
+    steps(peak, [1, 2], 3, readings)
+    assert not seen
+
+
+def test_the_report_tells_activations_at_the_peak_and_none_at_the_quiet_point():
+    net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Sigmoid()) for _ in range(6)))
+    kept = []
+    loop = leakhunter.watch(range(50))
+    for _ in loop:
+        x = torch.randn(512, 256)
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        kept.append(torch.ones(10_000))
+        del x, loss
+    found = {part.moment: part for part in loop.report.breakdown if part.device == "cpu"}
+    peak, quiet = found["peak"], found["quiet point"]
+    name = "activations saved for backward"
+    # Each of six sigmoids saves its result of 512 KiB, all of them alive when backward begins.
+    assert peak.categories[name] >= 5 * 512 * 256 * 4
+    assert quiet.categories.get(name, 0) < 512 * 256 * 4
+    assert sum(peak.categories.values()) > sum(quiet.categories.values())
+    assert "not in tensors" in peak.categories
