@@ -1,8 +1,9 @@
 """What watching costs while all is well: ``python benchmarks/overhead.py``.
 
-Two figures. The sentry: microseconds per step of an empty loop under a watch. The whole watch: the time of a healthy
+Three figures. The sentry: microseconds per step of an empty loop under a watch. The whole watch: the time of a healthy
 training loop of about 10 ms a step, watched, over the same loop bare; both run in turns in one process, and the median
-of the paired ratios is told with its quartiles, since a single ratio on a shared machine says little.
+of the paired ratios is told with its quartiles, since a single ratio on a shared machine says little. The probe: the
+steps that are recorded, of a loop that leaks and makes 1,000 tensors a step, over the others, and how many those are.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from collections.abc import Iterable
 
 import torch
 from torch import nn
+from torch.utils import _python_dispatch
 
 import leakhunter
+
+# Steps of a probe.
+PROBED = 8
 
 
 def sentry(steps: int) -> dict[str, float]:
@@ -82,12 +87,35 @@ def whole_watch(pairs: int, steps: int, milliseconds: float) -> dict[str, float]
     return {"step_ms": 1000 * statistics.median(bare) / steps, "ratio": middle, "low": low, "high": high}
 
 
+def probe(device: str, steps: int = 45, tensors: int = 1000) -> dict[str, float]:
+    """Recorded over bare steps of a leaking loop, in the median, and how many steps were recorded."""
+    kept, source = [], torch.ones(4096, device=device)
+    recorded, bare = [], []
+    for _ in leakhunter.watch(range(steps)):
+        start = time.perf_counter()
+        for _ in range(tensors):
+            last = source + 1
+        kept.append(last)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        took = time.perf_counter() - start
+        (recorded if _python_dispatch._get_current_dispatch_mode_stack() else bare).append(took)
+    middle = statistics.median(bare)
+    return {
+        "step_ms": 1000 * middle,
+        "ratio": statistics.median(recorded) / middle if recorded else 1.0,
+        "whole": (sum(recorded) + middle * (PROBED - len(recorded))) / (PROBED * middle),
+        "steps": len(recorded),
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="What watching costs while all is well.")
     parser.add_argument("--pairs", type=int, default=20, help="paired runs (default: 20)")
     parser.add_argument("--steps", type=int, default=100, help="steps of a run (default: 100)")
     parser.add_argument("--milliseconds", type=float, default=10.0, help="time of a step (default: 10)")
+    parser.add_argument("--device", default="cpu", help="where the probe's loop runs (default: cpu)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     cost, watch = sentry(20_000), whole_watch(options.pairs, options.steps, options.milliseconds)
@@ -96,7 +124,12 @@ def main() -> None:
         f"whole watch  {watch['ratio']:.4f} of the bare time (quartiles {watch['low']:.4f} to {watch['high']:.4f}) "
         f"at {watch['step_ms']:.1f} ms a step, {options.pairs} pairs of {options.steps} steps"
     )
-    print(json.dumps({"sentry": cost, "watch": watch}))
+    recorded = probe(options.device)
+    print(
+        f"probe        {recorded['whole']:.2f} of the bare time of its {PROBED} steps, {recorded['steps']:.0f} of them "
+        f"recorded at {recorded['ratio']:.2f}; 1,000 tensors, {recorded['step_ms']:.1f} ms a step on {options.device}"
+    )
+    print(json.dumps({"sentry": cost, "watch": watch, "probe": recorded}))
 
 
 if __name__ == "__main__":

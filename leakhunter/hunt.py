@@ -142,6 +142,8 @@ class Hunt:
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self._clock = StepClock()
         self._probe: Probe | None = None
+        # records one step more, to see its peak
+        self._look: Recorder | None = None
         self._pursuits: list[Pursuit] = []
         self._notes: list[str] = []
         self._breakdown: tuple[Breakdown, ...] = ()
@@ -226,6 +228,7 @@ class Hunt:
                     gauge.trend.add(step, value)
         if step == self.warmup + 1:
             self._end_warmup()
+        self._end_look()
         if self._probe is not None:
             self._probe_step()
         elif judged:
@@ -282,7 +285,7 @@ class Hunt:
             from leakhunter.probe import cuda_history, dispatch
             from leakhunter.probe.peak import Peak
 
-            peak = Peak(self._in_use, self._look_at_peak)
+            peak = Peak(self._in_use, self._at_peak)
             recorder = dispatch.Recorder(peak.operator) if not self.coarse and dispatch.may_arm() else None
             needed = not self.coarse and self._device_grows(suspicion)
             history = cuda_history.History() if needed and cuda_history.can_arm() else None
@@ -379,7 +382,25 @@ class Hunt:
             if gauge.quantity.judged
         }
 
-    def _look_at_peak(self, devices: Iterable[str]) -> None:
+    def _look_at_peak(self, peak: Peak | None) -> None:
+        """Once something was found, see in the next step what fills the devices at their peak."""
+        from leakhunter.probe import dispatch
+
+        if peak is None or not dispatch.may_arm() or not _probing.acquire(blocking=False):
+            return
+        if peak.look_in_next_step():
+            self._look = dispatch.Recorder(peak.operator)
+            self._look.arm(self.steps + 1)
+        else:
+            _probing.release()
+
+    def _end_look(self) -> None:
+        look, self._look = self._look, None
+        if look is not None:
+            look.close()
+            _probing.release()
+
+    def _at_peak(self, devices: Iterable[str]) -> None:
         in_use = self._in_use()
         with self._own_work():
             self._capture_peak({device: in_use[device] for device in devices})
@@ -479,6 +500,8 @@ class Hunt:
         if findings:
             self._explain_growth(probe)
         self._end_probe(fruitful=bool(findings))
+        if findings:
+            self._look_at_peak(probe.peak)
         for finding in findings:
             self._take_up(finding, probe)
 
@@ -708,6 +731,7 @@ class Hunt:
 
     def finish(self) -> None:
         """After the last step: conclude a probe that has seen enough, look at open findings once more."""
+        self._end_look()
         probe = self._probe
         if probe is not None:
             if probe.census is not None and self.steps - probe.census.step > OF_AGE:
@@ -719,6 +743,7 @@ class Hunt:
 
     def abandon_probe(self) -> None:
         """End a probe and let go of its evidence."""
+        self._end_look()
         probe, self._probe = self._probe, None
         if probe is not None:
             if probe.recorder is not None:

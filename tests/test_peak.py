@@ -8,7 +8,7 @@ import leakhunter
 from leakhunter.probe.peak import Peak
 
 
-def steps(peak: Peak, use: list[int], count: int, readings: dict[str, float]) -> None:
+def steps(peak: Peak, use: list[int], readings: dict[str, float], count: int = 1) -> None:
     for _ in range(count):
         for now in use:
             readings["cpu"] = now
@@ -20,7 +20,10 @@ def test_the_device_is_looked_at_once_at_the_operator_of_its_peak():
     readings: dict[str, float] = {}
     seen: list[tuple[list[str], float]] = []
     peak = Peak(lambda: readings, lambda devices: seen.append((list(devices), readings["cpu"])))
-    steps(peak, [3, 9, 4, 9, 1], 6, readings)
+    steps(peak, [3, 9, 4, 9, 1], readings, count=6)
+    assert not seen
+    assert peak.look_in_next_step()
+    steps(peak, [3, 9, 4, 9, 1], readings)
     assert seen == [(["cpu"], 9)]
 
 
@@ -28,7 +31,9 @@ def test_devices_have_peaks_of_their_own():
     at: list[tuple[str, int]] = []
     now = 0
     peak = Peak(lambda: {"cpu": now, "cuda:0": -now + 10}, lambda devices: at.extend((d, now) for d in devices))
-    for _ in range(3):
+    for step in range(3):
+        if step == 2:
+            peak.look_in_next_step()
         for now in (1, 2, 3):  # noqa: B007
             peak.operator()
         peak.quiet_point()
@@ -39,9 +44,29 @@ def test_a_step_that_is_cut_short_is_not_looked_at():
     seen: list[object] = []
     readings: dict[str, float] = {}
     peak = Peak(lambda: readings, seen.append)
-    steps(peak, [1, 2, 3], 2, readings)
-    steps(peak, [1, 2], 3, readings)
+    steps(peak, [1, 2, 3], readings, count=2)
+    peak.look_in_next_step()
+    steps(peak, [1, 2], readings)
     assert not seen
+
+
+def test_without_a_scanned_step_there_is_nothing_to_look_at():
+    peak = Peak(dict, lambda devices: None)
+    steps(peak, [1, 2], {}, count=1)
+    assert not peak.look_in_next_step()
+
+
+def test_a_step_of_many_operators_is_read_a_bounded_number_of_times():
+    count = 0
+
+    def read():
+        nonlocal count
+        count += 1
+        return {"cpu": 1.0}
+
+    peak = Peak(read, lambda devices: None)
+    steps(peak, [1] * 10_000, {}, count=4)
+    assert 60 <= count <= 70
 
 
 def test_the_report_tells_activations_at_the_peak_and_none_at_the_quiet_point():
