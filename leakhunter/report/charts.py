@@ -14,8 +14,8 @@ from leakhunter.report.svg import element, picture, shortened, words
 from leakhunter.report.text import printable
 from leakhunter.report.thinning import thin
 
-# Readings beyond this are no memory of this world, and their differences are no numbers.
-LARGEST = 1e18
+# Readings beyond this are no memory of this world, and one more or less is no number there.
+LARGEST = 1e15
 # Colours that tell parts apart; those after them share one.
 COLOURS = 8
 MOST_BARS = 120

@@ -84,7 +84,7 @@ def svg(cycle: Cycle) -> str:
 
 def _box(node: CycleNode, position: int) -> str:
     top = position * (BOX + GAP) + 8
-    place = f"{node.type}  {node.location}" if node.location else node.type
+    place = "  ".join(part for part in (node.type, node.location) if part and part != node.name)
     held = size(node.bytes) if node.bytes else ""
     room = MOST_IN_BOX - len(held)
     return element(

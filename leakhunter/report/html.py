@@ -21,6 +21,8 @@ from leakhunter.units import duration, size
 FOLDER = Path(__file__).parent
 # Verdicts that give no reason to look any further.
 CALM = ("flat", "saturating", "sawtooth", "stepped")
+# The category of what is allocated and belongs to no tensor.
+REMAINDER = "not in tensors"
 # Points of each meter that one can zoom into: all that a watch keeps of one.
 MOST_POINTS = 4200
 WIDTHS = (("wide", 760), ("narrow", 350))
@@ -43,6 +45,7 @@ def render(report: Report) -> str:
     page = environment.get_template("page.html.j2").render(
         report=report,
         verdict=verdict(report),
+        version=report.environment.get("leakhunter", ""),
         pace=_pace(report.seconds_per_step),
         entries=[_entry(number, found) for number, found in numbered(report)],
         meters=[meter for meter in meters if not meter.calm],
@@ -335,8 +338,9 @@ def _device(name: str, moments: Sequence[tuple[str, Mapping[str, int]]]) -> Devi
         category: max(parts.get(category, 0) for _, parts in moments)
         for category in dict.fromkeys(category for _, parts in moments for category in parts)
     }
-    order = sorted(largest, key=lambda category: -largest[category])
+    order = sorted(largest, key=lambda category: (category == REMAINDER, -largest[category]))
     colours = {category: charts.colour(position) for position, category in enumerate(order)}
+    colours[REMAINDER] = "rest"
     whole = max(1, *(sum(parts.values()) for _, parts in moments))
     bars = []
     for moment, parts in moments:

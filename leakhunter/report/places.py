@@ -25,9 +25,9 @@ def relative(file: str, root: str) -> str:
 
 
 def split(location: str) -> tuple[str, int]:
-    """A file and its line; the first line when there is none."""
+    """A file and its line; no file where there is no line."""
     file, _, line = location.rpartition(":")
-    return (file, int(line)) if line.isdecimal() else (location, 1)
+    return (file, int(line)) if line.isdecimal() else ("", 0)
 
 
 def candidates(report: Report, found: Finding) -> Iterator[tuple[str, int]]:

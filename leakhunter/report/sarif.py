@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from leakhunter.findings import Finding, Frame, Report
 from leakhunter.report import places
+from leakhunter.report.svg import shortened
 from leakhunter.report.text import cause, printable, rate
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -19,6 +20,7 @@ HOME = "https://pypi.org/project/leakhunter/"
 ROOT = "%SRCROOT%"
 LEVELS = {"leak": "error", "growth": "warning", "note": "note"}
 SEVERITIES = {"error": "error", "warning": "warning", "note": "recommendation"}
+MOST_LETTERS = 1024
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 Json = dict[str, Any]
@@ -48,8 +50,8 @@ def render(report: Report, root: str | os.PathLike[str] = ".") -> str:
 
 
 def _text(words: str) -> Json:
-    """A message. Empty ones are not allowed."""
-    return {"text": printable(words) or "-"}
+    """A message. Code scanning takes no empty ones and no longer ones."""
+    return {"text": shortened(printable(words), MOST_LETTERS) or "-"}
 
 
 def _driver(report: Report, rules: Iterable[Finding]) -> Json:
@@ -65,7 +67,7 @@ def _driver(report: Report, rules: Iterable[Finding]) -> Json:
 
 
 def _rule(found: Finding) -> Json:
-    level = LEVELS[found.severity]
+    level = _level(found)
     why = _why(found)
     return {
         "id": printable(found.pattern),
@@ -82,6 +84,10 @@ def _rule(found: Finding) -> Json:
             "problem.severity": SEVERITIES[level],
         },
     }
+
+
+def _level(found: Finding) -> str:
+    return LEVELS.get(found.severity, "note")
 
 
 def _why(found: Finding) -> str:
@@ -101,7 +107,7 @@ def _result(report: Report, found: Finding, rules: list[str], root: str) -> Json
     result = {
         "ruleId": printable(found.pattern),
         "ruleIndex": rules.index(found.pattern),
-        "level": LEVELS[found.severity],
+        "level": _level(found),
         "message": {"text": " ".join(map(_sentence, (first, *found.evidence.statements, last)))},
         "locations": [_location(file, line)],
         "relatedLocations": list(_related(found, root)),
@@ -183,7 +189,7 @@ def _notifications(report: Report, placed: list[Finding]) -> Iterator[Json]:
         if found not in placed:
             status = "" if found.is_open else f" ({found.status})"
             words = f"{found.pattern} {found.name}{status}, held by {found.holder.path}. Fix: {found.fix.text}"
-            yield {"level": LEVELS[found.severity] if found.is_open else "note", "message": _text(words)}
+            yield {"level": _level(found) if found.is_open else "note", "message": _text(words)}
     for full in report.out_of_memory:
         words = f"{full.device} was out of memory in step {full.step:,}: {cause(full)}"
         yield {"level": "error", "message": _text(words)}
