@@ -31,7 +31,9 @@ WIDTHS = (("wide", 760), ("narrow", 350))
 def render(report: Report) -> str:
     """The page. Whatever names the report holds are text in it, never markup or script."""
     style = _file("vendor/uPlot.min.css") + _file("page.css")
-    script = _file("vendor/uPlot.iife.min.js") + _file("page.js")
+    # Its licence goes wherever the library goes.
+    library = f"/*\n{_file('vendor/uPlot.LICENSE')}*/\n{_file('vendor/uPlot.iife.min.js')}"
+    script = library + _file("page.js")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
@@ -128,6 +130,7 @@ class Entry:
     finding: Finding
     place: str
     rate: str
+    held: str
     diff: tuple[tuple[str, str], ...]
     births: Markup
     births_words: str
@@ -150,6 +153,7 @@ def _entry(number: int, found: Finding) -> Entry:
         finding=found,
         place=place(found),
         rate=rate(found) if found.bytes_per_step else "",
+        held=_held(found),
         diff=tuple(diff_lines(found.fix.diff)),
         births=Markup(charts.births(born, label=f"Survivors by the step they were born in: {about}")),
         births_words=about,
@@ -157,6 +161,11 @@ def _entry(number: int, found: Finding) -> Entry:
         cycle_text=drawing.text(cycle) if cycle else "",
         cycle_words=drawing.summary(cycle) if cycle else "",
     )
+
+
+def _held(found: Finding) -> str:
+    objects = f"{found.count:,} object{'s' * (found.count != 1)}" if found.count else ""
+    return " in ".join(filter(None, (size(found.bytes_held) if found.bytes_held else "", objects)))
 
 
 def births_words(born: Sequence[tuple[int, int]]) -> str:
