@@ -16,7 +16,7 @@ from test_findings import REPORT, reports
 
 from leakhunter import oom
 from leakhunter.findings import Breakdown, Evidence, Report, Series, Verdict
-from leakhunter.report import charts, html
+from leakhunter.report import charts, html, parts
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 TAGS = {
@@ -116,8 +116,12 @@ def test_it_says_all_that_the_report_does(words):
     assert words in page("full").text
 
 
+def splits(report: Report) -> list[parts.Split]:
+    return list(parts.splits(report.series, list(html.numbered(report))))
+
+
 def test_the_growth_by_finding_adds_up():
-    (split,) = html.splits(made_up.FULL)
+    (split,) = splits(made_up.FULL)
     assert [part.name for part in split.parts] == [
         "1 LH103 tensors stored with their graphs", "2 LH810 cycle through C++ that gc cannot free", "unexplained",
     ]  # fmt: skip
@@ -129,23 +133,33 @@ def test_findings_that_explain_more_than_there_is_share_the_growth():
     twice = [
         dataclasses.replace(made_up.HISTORY, signature=str(n), evidence=Evidence(share=0.9)) for n in range(2)
     ]
-    (split,) = html.splits(dataclasses.replace(made_up.FULL, findings=tuple(twice)))
+    (split,) = splits(dataclasses.replace(made_up.FULL, findings=tuple(twice)))
     assert [part.share for part in split.parts] == pytest.approx([0.5, 0.5])
 
 
+def test_a_meter_that_does_not_grow_any_more_is_split_as_the_findings_tell_it():
+    still = dataclasses.replace(made_up.GROWING, verdict=Verdict("flat"))
+    report = dataclasses.replace(made_up.FULL, series=(still,), findings=(made_up.HISTORY,))
+    (split,) = splits(report)
+    assert (split.whole, split.parts[0].amount) == ("4.0 MiB per step", "3.0 MiB")
+    # Bytes are not blocks.
+    counted = dataclasses.replace(report, series=(dataclasses.replace(still, unit="blocks"),))
+    assert splits(counted) == []
+
+
 def test_the_breakdown_is_drawn_to_one_scale_with_the_remainder_last():
-    (device,) = html.devices(made_up.FULL.breakdown)
+    (device,) = parts.devices(made_up.FULL.breakdown)
     widths = [sum(map(float, re.findall(r' width="([\d.]+)" height="20"', bar.bar))) for bar in device.bars]
     assert widths == pytest.approx([1000 * 1690 / 5084, 1000], rel=1e-3)
     category, looks, _ = device.rows[-1]
     assert (category, looks) == ("not in tensors", "rest")
     # The same name as where it is made.
-    assert oom.with_remainder({}, 5) == {html.REMAINDER: 5}
+    assert oom.with_remainder({}, 5) == {parts.REMAINDER: 5}
 
 
 def test_more_categories_than_colours_are_all_there():
     many = Breakdown("cuda:0", "peak", 1, {f"part {n}": 1 << n for n in range(20)})
-    (device,) = html.devices([many])
+    (device,) = parts.devices([many])
     assert len(device.rows) == 20
     assert device.rows[-1][1] == f"c{charts.COLOURS - 1}"
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
-from leakhunter.findings import Breakdown, Finding, Held, OutOfMemory, Report, Series
+from leakhunter.findings import Finding, Held, OutOfMemory, Report, Series
 from leakhunter.origin import shorten
-from leakhunter.report import charts, drawing
+from leakhunter.report import charts, drawing, parts
 from leakhunter.report.text import cause, meter_line, place, printable, rate, shown
 from leakhunter.units import duration, size
 
 FOLDER = Path(__file__).parent
 # Verdicts that give no reason to look any further.
 CALM = ("flat", "saturating", "sawtooth", "stepped")
-# The category of what is allocated and belongs to no tensor.
-REMAINDER = "not in tensors"
 # Points of each meter that one can zoom into: all that a watch keeps of one.
 MOST_POINTS = 4200
 WIDTHS = (("wide", 760), ("narrow", 350))
@@ -52,8 +50,8 @@ def render(report: Report) -> str:
         entries=[_entry(number, found) for number, found in numbered(report)],
         meters=[meter for meter in meters if not meter.calm],
         healthy=[meter for meter in meters if meter.calm],
-        splits=list(splits(report)),
-        devices=list(devices(report.breakdown)),
+        splits=list(parts.splits(report.series, list(numbered(report)))),
+        devices=list(parts.devices(report.breakdown)),
         full=[_full(one) for one in report.out_of_memory],
         data=_data(report, meters),
         style=Markup(style),
@@ -265,105 +263,7 @@ def _data(report: Report, meters: Iterable[Meter]) -> Markup:
 
 
 # ----------------------------------------------------------------------------------------------------------
-# parts of a whole
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a bar: its name, its amount in words, its share of the whole, its colour, and where it is told of."""
-
-    name: str
-    amount: str
-    share: float
-    looks: str
-    link: str = ""
-
-
-@dataclass(frozen=True)
-class Split:
-    """A whole in parts, as a bar."""
-
-    title: str
-    whole: str
-    parts: tuple[Part, ...]
-    bar: Markup
-
-
-def splits(report: Report) -> Iterator[Split]:
-    """The growth of each meter by finding. The parts add up to it: what no finding explains is the last one."""
-    for series in report.series:
-        own = [(number, one) for number, one in numbered(report) if one.meter == series.meter and one.is_open]
-        found = [(number, one) for number, one in own if one.evidence.share > 0]
-        if found:
-            yield _split(series, found)
-
-
-def _split(series: Series, found: Sequence[tuple[int, Finding]]) -> Split:
-    explained = sum(one.evidence.share for _, one in found)
-    # Two findings that share survivors may explain more than there is.
-    scale = 1 / max(1.0, explained)
-    growth = series.verdict.rate or sum(one.bytes_per_step for _, one in found) / explained
-
-    def amount(share: float) -> str:
-        value = growth * share
-        return size(value) if series.unit == "bytes" else f"{value:,.3g} {series.unit}"
-
-    parts = [
-        Part(f"{number} {one.pattern} {one.name}", amount(one.evidence.share * scale), one.evidence.share * scale,
-             charts.colour(position), f"#finding-{number}")
-        for position, (number, one) in enumerate(found)
-    ]  # fmt: skip
-    rest = max(0.0, 1 - explained * scale)
-    if rest > 1e-9:
-        parts.append(Part("unexplained", amount(rest), rest, "rest"))
-    return _bar(f"{series.meter}", f"{amount(1.0)} per step", parts)
-
-
-def _bar(title: str, whole: str, parts: Sequence[Part], scale: float = 1.0) -> Split:
-    told = ", ".join(f"{part.name} {part.amount} ({part.share:.0%})" for part in parts)
-    amounts = ((part.looks, part.share) for part in parts)
-    bar = charts.stack(amounts, label=f"{title}: {whole}, of which {told}", whole=1 / scale if scale else 0.0)
-    return Split(title, whole, tuple(parts), Markup(bar))
-
-
-@dataclass(frozen=True)
-class Device:
-    """What live memory of one device was for: a bar for each moment, and a row for each category."""
-
-    name: str
-    bars: tuple[Split, ...]
-    rows: tuple[tuple[str, str, tuple[str, ...]], ...]
-
-
-def devices(breakdown: Sequence[Breakdown]) -> Iterator[Device]:
-    """The breakdowns by device, drawn to one scale, so that the quiet point and the peak can be compared."""
-    for name in dict.fromkeys(one.device for one in breakdown):
-        own = [one for one in breakdown if one.device == name]
-        yield _device(name, [(f"{one.moment} of step {one.step:,}", one.categories) for one in own])
-
-
-def _device(name: str, moments: Sequence[tuple[str, Mapping[str, int]]]) -> Device:
-    largest = {
-        category: max(parts.get(category, 0) for _, parts in moments)
-        for category in dict.fromkeys(category for _, parts in moments for category in parts)
-    }
-    order = sorted(largest, key=lambda category: (category == REMAINDER, -largest[category]))
-    colours = {category: charts.colour(position) for position, category in enumerate(order)}
-    colours[REMAINDER] = "rest"
-    whole = max(1, *(sum(parts.values()) for _, parts in moments))
-    bars = []
-    for moment, parts in moments:
-        total = sum(parts.values())
-        pieces = [
-            Part(category, size(parts[category]), parts[category] / max(1, total), colours[category])
-            for category in order
-            if category in parts
-        ]
-        bars.append(_bar(moment, size(total), pieces, total / whole))
-    rows = tuple(
-        (category, colours[category], tuple(size(parts.get(category, 0)) for _, parts in moments)) for category in order
-    )
-    return Device(name, tuple(bars), rows)
+# out of memory
 
 
 @dataclass(frozen=True)
@@ -373,7 +273,7 @@ class Full:
     record: OutOfMemory
     cause: str
     sizes: tuple[tuple[str, str], ...]
-    device: Device | None
+    device: parts.Device | None
     holders: tuple[Held, ...]
 
 
@@ -386,5 +286,5 @@ def _full(one: OutOfMemory) -> Full:
         ("reserved by PyTorch", one.reserved),
         ("grown since warm-up", one.grown),
     )
-    parts = _device(one.device, [("when it was full", one.breakdown)]) if one.breakdown else None
-    return Full(one, cause(one), tuple((name, size(count)) for name, count in sizes), parts, one.holders)
+    device = parts.device(one.device, [("when it was full", one.breakdown)]) if one.breakdown else None
+    return Full(one, cause(one), tuple((name, size(count)) for name, count in sizes), device, one.holders)
