@@ -222,7 +222,7 @@ def hostile() -> Report:
 
 
 def _poisoned(value: object, key: str = "") -> object:
-    kept = ("severity", "status", "leaking", "kind", "unit", "cause", "state", "moment", "signature", "pattern")
+    kept = ("severity", "status", "leaking", "kind", "cause", "state", "moment", "signature")
     if isinstance(value, dict):
         end = NASTY if key in ("categories", "options") else ""
         return {name + end: _poisoned(item, name) for name, item in value.items()}
