@@ -33,7 +33,10 @@ def test_a_healthy_loop_loads_none_either(run_python):
     assert run_python(code).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["findings.py", "growth.py", "report/text.py", "source.py"])
+REPORT = [f"report/{path.name}" for path in sorted((PACKAGE / "report").glob("*.py"))]
+
+
+@pytest.mark.parametrize("name", ["findings.py", "growth.py", "source.py", *REPORT])
 def test_the_core_does_without_torch(name):
     assert "torch" not in imported(PACKAGE / name)
 

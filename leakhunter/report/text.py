@@ -157,7 +157,7 @@ def out_of_memory(full: OutOfMemory) -> str:
         f"{full.device} was out of memory in step {full.step:,}: {size(full.requested)} were asked for, "
         f"{size(full.allocated)} of {size(full.total)} allocated, {size(full.reserved)} reserved"
     ]
-    lines += _field("cause", CAUSES[full.cause].format(grown=size(full.grown), requested=size(full.requested)))
+    lines += _field("cause", cause(full))
     for position, held in enumerate(full.holders):
         words = f"{held.path}: {size(held.bytes)} in {held.count:,} storages"
         lines += _field("" if position else "held by", words)
@@ -171,6 +171,11 @@ CAUSES = {
     "one large request": "one request of {requested} did not fit; nothing had grown much since warm-up",
     "working set": "what is live is what the program uses at once; nothing had grown much since warm-up",
 }
+
+
+def cause(full: OutOfMemory) -> str:
+    """Why a device was full, in words."""
+    return CAUSES.get(full.cause, full.cause).format(grown=size(full.grown), requested=size(full.requested))
 
 
 def breakdown(place: str, parts: Mapping[str, int]) -> list[str]:
