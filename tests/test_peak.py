@@ -72,7 +72,7 @@ def test_a_step_of_many_operators_is_read_a_bounded_number_of_times():
 def test_the_report_tells_activations_at_the_peak_and_none_at_the_quiet_point():
     net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Sigmoid()) for _ in range(6)))
     kept = []
-    loop = leakhunter.watch(range(50))
+    loop = leakhunter.watch(range(80))
     for _ in loop:
         x = torch.randn(512, 256)
         loss = net(x).pow(2).mean()
