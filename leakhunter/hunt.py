@@ -499,9 +499,10 @@ class Hunt:
                 findings = self._findings(probe, blocks, collecting)
         if findings:
             self._explain_growth(probe)
+        peak = probe.peak
         self._end_probe(fruitful=bool(findings))
         if findings:
-            self._look_at_peak(probe.peak)
+            self._look_at_peak(peak)
         for finding in findings:
             self._take_up(finding, probe)
 
