@@ -21,8 +21,8 @@ from torch.utils import _python_dispatch
 
 import leakhunter
 
-# Steps of a probe.
-PROBED = 8
+# Numbers in each of the tensors that a probe records: what it costs is the same for small ones and large ones.
+SIZES = (4096, 65_536)
 
 
 def sentry(steps: int) -> dict[str, float]:
@@ -87,9 +87,9 @@ def whole_watch(pairs: int, steps: int, milliseconds: float) -> dict[str, float]
     return {"step_ms": 1000 * statistics.median(bare) / steps, "ratio": middle, "low": low, "high": high}
 
 
-def probe(device: str, steps: int = 45, tensors: int = 1000) -> dict[str, float]:
+def probe(device: str, numbers: int, steps: int = 45, tensors: int = 1000) -> dict[str, float]:
     """Recorded over bare steps of a leaking loop, in the median, and how many steps were recorded."""
-    kept, source = [], torch.ones(4096, device=device)
+    kept, source = [], torch.ones(numbers, device=device)
     recorded, bare = [], []
     for _ in leakhunter.watch(range(steps)):
         start = time.perf_counter()
@@ -104,7 +104,6 @@ def probe(device: str, steps: int = 45, tensors: int = 1000) -> dict[str, float]
     return {
         "step_ms": 1000 * middle,
         "ratio": statistics.median(recorded) / middle if recorded else 1.0,
-        "whole": (sum(recorded) + middle * (PROBED - len(recorded))) / (PROBED * middle),
         "steps": len(recorded),
     }
 
@@ -124,11 +123,12 @@ def main() -> None:
         f"whole watch  {watch['ratio']:.4f} of the bare time (quartiles {watch['low']:.4f} to {watch['high']:.4f}) "
         f"at {watch['step_ms']:.1f} ms a step, {options.pairs} pairs of {options.steps} steps"
     )
-    recorded = probe(options.device)
-    print(
-        f"probe        {recorded['whole']:.2f} of the bare time of its {PROBED} steps, {recorded['steps']:.0f} of them "
-        f"recorded at {recorded['ratio']:.2f}; 1,000 tensors, {recorded['step_ms']:.1f} ms a step on {options.device}"
-    )
+    recorded = {numbers: probe(options.device, numbers) for numbers in SIZES}
+    for numbers, found in recorded.items():
+        print(
+            f"probe        {found['ratio']:.2f} of the bare time in each of {found['steps']:.0f} recorded steps, of 1,000 "
+            f"tensors of {4 * numbers // 1024} KiB and {found['step_ms']:.1f} ms on {options.device}"
+        )
     print(json.dumps({"sentry": cost, "watch": watch, "probe": recorded}))
 
 
