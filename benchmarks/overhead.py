@@ -126,8 +126,8 @@ def main() -> None:
     recorded = {numbers: probe(options.device, numbers) for numbers in SIZES}
     for numbers, found in recorded.items():
         print(
-            f"probe        {found['ratio']:.2f} of the bare time in each of {found['steps']:.0f} recorded steps, of 1,000 "
-            f"tensors of {4 * numbers // 1024} KiB and {found['step_ms']:.1f} ms on {options.device}"
+            f"probe        {found['ratio']:.2f} of the bare time in each of {found['steps']:.0f} recorded steps of "
+            f"1,000 tensors of {4 * numbers // 1024} KiB and {found['step_ms']:.1f} ms on {options.device}"
         )
     print(json.dumps({"sentry": cost, "watch": watch, "probe": recorded}))
 
