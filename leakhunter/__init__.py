@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from leakhunter.findings import Finding, Report
 from leakhunter.options import Options
+from leakhunter.reference_cycles import cycles
 from leakhunter.watch import LeakError, LeakWarning, Watch, check, watch
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "Watch",
     "__version__",
     "check",
+    "cycles",
     "watch",
 ]

@@ -141,6 +141,11 @@ class Cycle:
     fix: Fix
     holder_of_last_reference: str = ""
 
+    def __str__(self) -> str:
+        from leakhunter.report import drawing
+
+        return f"{drawing.summary(self)}\n{drawing.text(self)}"
+
 
 @dataclass(frozen=True)
 class Finding:

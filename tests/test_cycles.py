@@ -20,6 +20,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import leakhunter
+from leakhunter.findings import Cycle
 from leakhunter.heap import cycles, graph, paths, roots
 
 NUMBERS = 1024
@@ -328,6 +330,88 @@ def checkpoint_without_reentry():
     return checkpoint(lambda x: x.exp().sin(), leaf(), use_reentrant=False)
 
 
+# The same without the cycle: what is said of each is done.
+
+
+def cured_grad():
+    p = leaf()
+    (grad,) = torch.autograd.grad(p.exp().sum(), p, create_graph=True)
+    return grad.detach()
+
+
+def cured_tensor_hook():
+    y = leaf() * 2
+    y.register_hook(lambda grad: grad * 2)
+    return y
+
+
+def cured_hook_by_a_weak_reference():
+    y = leaf() * 2
+    itself = weakref.ref(y)
+    y.register_hook(lambda grad: grad * itself().detach())
+    return y
+
+
+def cured_node_hook():
+    y = leaf() * 2
+    y.grad_fn.register_hook(lambda before, after: None)
+    return y
+
+
+def cured_hook_after_accumulation():
+    p = leaf()
+    p.register_post_accumulate_grad_hook(lambda itself: None)
+    return p
+
+
+def cured_pack_hook():
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
+        return leaf().exp()
+
+
+def cured_metadata():
+    y = leaf() * 2
+    y.grad_fn.metadata["origin"] = y.detach()
+    return y
+
+
+def cured_checkpoint():
+    return checkpoint(lambda x: x.sin(), leaf(), use_reentrant=False)
+
+
+def cured_module_hook():
+    net, box = nn.Identity(), Box()
+    net.register_forward_hook(lambda module, args, out: setattr(module, "last", out))
+    box.net, box.out = net, net(torch.ones(NUMBERS))
+    return box.out
+
+
+def cured_bound_method():
+    box = Box()
+    box.weights = torch.ones(NUMBERS)
+    box.show = types.FunctionType(leaf.__code__, globals())
+    return box.weights
+
+
+def cured_lambda():
+    box = Box()
+    box.weights = torch.ones(NUMBERS)
+    box.on_click = functools.partial(print, weakref.ref(box))
+    return box.weights
+
+
+def cured_exception():
+    tensor = torch.ones(NUMBERS)
+    caught = None
+    try:
+        raise ValueError
+    except ValueError as error:
+        caught = error
+    finally:
+        del caught
+    return tensor
+
+
 # Function -> tensors of NUMBERS numbers that its cycle keeps.
 STRANDED: dict[Callable[[], Any], int] = {
     grad_with_its_graph: 2,
@@ -364,7 +448,21 @@ PENDING: dict[Callable[[], Any], int] = {
     context_variable_in_its_context: 1,
     hanging_from_a_cycle: 1,
 }
-FREED = [saved_output, input_on_ctx, graph_of_a_loss, weak_parent, checkpoint_without_reentry]
+CURED = [
+    cured_grad,
+    cured_tensor_hook,
+    cured_hook_by_a_weak_reference,
+    cured_node_hook,
+    cured_hook_after_accumulation,
+    cured_pack_hook,
+    cured_metadata,
+    cured_checkpoint,
+    cured_module_hook,
+    cured_bound_method,
+    cured_lambda,
+    cured_exception,
+]
+FREED = [saved_output, input_on_ctx, graph_of_a_loss, weak_parent, checkpoint_without_reentry, *CURED]
 CYCLES = {**STRANDED, **PENDING}
 
 
@@ -676,3 +774,114 @@ def small_heap(size: int, pairs: list[tuple[int, int]]) -> graph.Heap:
     zeros = np.zeros(size, np.int64)
     things = [object() for _ in range(size)]
     return graph.Heap(things, size, zeros, zeros, ends[:, 0], ends[:, 1], zeros, zeros > 0)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# asked for by the user: leakhunter.cycles()
+
+# Function -> its pattern and the reference to cut, as it is written in the drawing.
+CUTS: dict[Callable[[], Any], tuple[str, str]] = {
+    grad_with_its_graph: ("LH811", r"^\.grad$"),
+    grad_assigned_with_its_graph: ("LH811", r"^\.grad$"),
+    tensor_hook_over_its_non_leaf: ("LH813", r"^closure cell `y` of .*<lambda> at tests/test_cycles\.py:\d+$"),
+    tensor_hook_over_its_leaf: ("LH813", r"^closure cell `p` of .*<lambda> at "),
+    node_hook_over_its_tensor: ("LH813", r"^closure cell `after` of "),
+    node_prehook_over_its_tensor: ("LH813", r"^closure cell `before` of "),
+    hook_after_accumulation_over_its_parameter: ("LH813", r"^closure cell `p` of "),
+    hook_of_many_tensors_over_them: ("LH813", r"^closure cell `one` of "),
+    identity_pack_hook: ("LH812", r"^saved result by ExpBackward0$"),
+    pack_hook_that_wraps: ("LH812", r"^saved result by ExpBackward0$"),
+    tensor_in_metadata_of_its_node: ("LH815", r"^metadata of MulBackward0$"),
+    checkpoint_without_reentry_over_its_output: ("LH816", r"^closure cell `box` of "),
+    checkpoint_with_reentry_over_its_output: ("LH804", r"^ctx\.run_function$"),
+    output_on_ctx: ("LH804", r"^ctx\.out$"),
+    tensor_as_its_own_attribute: ("LH801", r"^\.source$"),
+    output_stored_by_module_hook: ("LH803", r"^closure cell `net` of "),
+    parent_and_child: ("LH801", r"^\.(parent|child)$"),
+    own_bound_method: ("LH801", r"^\.__self__$"),
+    lambda_over_its_owner: ("LH801", r"^closure cell `widget` of "),
+    partial_over_its_owner: ("LH801", r"^\.args$"),
+    exception_in_its_own_frame: ("LH801", r"^local `caught` of exception_in_its_own_frame\(\)$"),
+    class_made_per_call: ("LH802", r"\[0\]$"),
+    function_that_calls_itself: ("LH801", r"^closure cell `again` of "),
+    generator_that_knows_itself: ("LH801", r"^local `mine` of .*produce\(\)$"),
+    list_in_itself: ("LH801", r"^\[\*\]$"),
+    dict_in_itself: ("LH801", r"^\['again'\]$"),
+    set_of_its_owner: ("LH801", r"^\[\*\]$"),
+    slots_that_meet: ("LH801", r"^\.other$"),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[Cycle]:
+    """All cycles after COPIES calls of each function; gc has not run meanwhile."""
+    gc.collect()
+    gc.disable()
+    try:
+        for make in CUTS:
+            for _ in range(COPIES):
+                make()
+        stats = gc.get_stats()
+        found = leakhunter.cycles()
+        assert gc.get_stats() == stats
+    finally:
+        gc.enable()
+        gc.collect()
+    return found
+
+
+def cut_of(cycle: Cycle) -> str:
+    (label,) = (edge.label for edge in cycle.edges if edge.cut)
+    return label
+
+
+@named(CUTS)
+def test_a_cycle_is_drawn_with_its_state_its_bytes_and_the_reference_to_cut(make, drawn):
+    pattern, cut = CUTS[make]
+    state = "stranded" if make in STRANDED else "gc-pending"
+    alike = [c for c in drawn if (c.pattern, c.state) == (pattern, state) and re.search(cut, cut_of(c))]
+    assert alike, [(c.pattern, c.state, cut_of(c)) for c in drawn]
+    found = max(alike, key=lambda cycle: cycle.count)
+    assert found.count >= COPIES
+    assert found.bytes >= COPIES * CYCLES[make] * BYTES
+    assert found.tensors >= COPIES * CYCLES[make]
+    assert [edge.source for edge in found.edges] == list(range(len(found.nodes)))
+    assert [edge.target for edge in found.edges] == [*range(1, len(found.nodes)), 0]
+    assert any(edge.hidden for edge in found.edges) or make not in STRANDED
+    assert found.fix.text
+    assert "cut here" in str(found)
+
+
+def test_largest_cycles_come_first(drawn):
+    sizes = [cycle.bytes for cycle in drawn]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_cycle_that_a_variable_leads_to_is_held_and_says_by_which():
+    box = Box()
+    box.twin = Box()
+    box.twin.brother, box.twin.weights = box, torch.ones(NUMBERS)
+    found = [cycle for cycle in leakhunter.cycles() if cycle.state == "held"]
+    (mine,) = (cycle for cycle in found if {".twin", ".brother"} == {edge.label for edge in cycle.edges})
+    assert mine.bytes == BYTES
+    assert mine.holder_of_last_reference == "box"
+
+
+def test_more_cycles_than_are_put_into_words_are_all_counted():
+    class Twin:
+        """Of a type of its own."""
+
+    def twins():
+        one, other = Twin(), Twin()
+        one.other, other.other, one.weights = other, one, torch.ones(NUMBERS)
+
+    count = cycles.MOST_CYCLES + 150
+    gc.disable()
+    try:
+        for _ in range(count):
+            twins()
+        (found,) = (cycle for cycle in leakhunter.cycles() if "Twin" in cycle.nodes[0].name)
+    finally:
+        gc.enable()
+        gc.collect()
+    assert (found.count, found.bytes, found.state) == (count, count * BYTES, "gc-pending")

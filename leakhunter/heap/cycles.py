@@ -10,7 +10,7 @@ import collections
 import gc
 import types
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -19,32 +19,56 @@ import numpy as np
 import torch
 
 from leakhunter import slots
-from leakhunter.heap import labels
+from leakhunter.heap import labels, roots
 from leakhunter.heap.graph import Bools, Heap, Ints, Storage
-from leakhunter.heap.labels import Edge
-from leakhunter.heap.paths import Paths, Route, generalise, reachable, sparse
+from leakhunter.heap.labels import Edge, Link
+from leakhunter.heap.paths import Paths, Route, generalise, reachable, sparse, write
 from leakhunter.origin import is_user_module
 
-# More components than this are not put into words; those left out are alike in practice.
+# So many components are put into words, the largest first; others are counted with the one whose objects are of the
+# same types.
 MOST_CYCLES = 400
 # Start points tried for the shortest cycle of a component.
 TRIES = 6
 HIDDEN_TRIES = 60
 
 
+@dataclass(frozen=True)
+class Ring:
+    """One cycle in words: ``links[i]`` refers to ``links[i + 1]``, and the last is the first once more.
+
+    ``hidden[i]`` says whether gc does not see the reference to ``links[i + 1]``; ``bytes[i]`` are those of the storages
+    that of all objects in cycles ``links[i]`` is nearest to.
+    """
+
+    links: tuple[Link, ...]
+    hidden: tuple[bool, ...]
+    bytes: tuple[int, ...]
+
+
 @dataclass
 class Garbage:
-    """Cycles of one shape: ``count`` hold storages born in the window, ``all_count`` there are in all."""
+    """Cycles of one shape: ``count`` hold storages born in the window, ``all_count`` there are in all.
+
+    ``state`` is what they are, or for ``held`` ones what they will be when the last variable lets go, which is
+    ``holder``.
+    """
 
     state: str
     route: Route
     closes: tuple[str, ...]
     sample: list[int]
+    ring: Ring
     count: int = 0
     storages: list[int] = field(default_factory=list)
     all_count: int = 0
     all_bytes: int = 0
+    all_storages: int = 0
     oldest: bool = False
+    held: bool = False
+    holder: str = ""
+    # what unpacks a saved tensor on the way
+    unpack_hook: Link | None = None
 
 
 def settle_hooks(heap: Heap, held: Bools, edges: Bools) -> Bools:
@@ -140,50 +164,142 @@ def _hook_owner(heap: Heap, graph: Any, node: int, reached: Bools) -> int:
     return nearest
 
 
+def survey(heap: Heap) -> list[Garbage]:
+    """All cycles that keep storages: garbage, and held ones that will wait for gc or be stranded one day."""
+    foreign = ~heap.ours[heap.sources]
+    outside = settle_hooks(heap, roots.outside(heap), foreign)
+    foreign = ~heap.ours[heap.sources]
+    reached = reachable(heap, outside, foreign)
+    paths = Paths(heap, outside)
+    storages = {node: thing for node in heap.storages.values() if (thing := heap.objects[node]).bytes}
+    lost = [node for node in storages if not reached[node]]
+    return find(heap, reached, foreign, lost, paths, storages) + _held(heap, reached, foreign, paths, storages)
+
+
 def find(
     heap: Heap, reached: Bools, edges: Bools, fresh: Sequence[int], paths: Paths, storages: dict[int, Storage]
 ) -> list[Garbage]:
-    """The cycles that keep ``fresh`` storages, grouped by shape, most bytes first."""
+    """The unreachable cycles that keep ``fresh`` storages, grouped by shape, most bytes first."""
     if not fresh:
         return []
     inside = edges & ~reached[heap.sources] & ~reached[heap.targets]
-    component, cyclic = components(heap, inside)
-    owner = _owners(heap, inside, cyclic)
     lost = [node for node in storages if not reached[node]]
+    groups = _grouped(heap, inside, lost, set(fresh), paths, storages, _seen_by_gc(heap))
+    return [group for group in groups if group.storages]
+
+
+def _held(
+    heap: Heap, reached: Bools, edges: Bools, paths: Paths, storages: dict[int, Storage]
+) -> list[Garbage]:
+    """The cycles of reachable objects that keep storages, without those through modules, classes and running frames."""
+    passable = reached.copy()
+    passable[roots.barriers(heap)] = False
+    passable[heap.tracked_nodes(type)] = False
+    passable[list(heap.frames)] = False
+    inside = edges & passable[heap.sources] & passable[heap.targets]
+    through_cpp: Bools = np.zeros(heap.size, bool)
+    through_cpp[heap.sources[heap.hidden_from :]] = True
+    kept = [node for node in storages if reached[node]]
+    return _grouped(heap, inside, kept, set(), paths, storages, through_cpp, held=True)
+
+
+def _grouped(
+    heap: Heap,
+    inside: Bools,
+    nodes: Sequence[int],
+    fresh: set[int],
+    paths: Paths,
+    storages: dict[int, Storage],
+    unfreed: Bools,
+    held: bool = False,
+) -> list[Garbage]:
+    """The cycles over ``inside`` that keep some storages. Those with a node of ``unfreed`` are stranded."""
+    component, cyclic = components(heap, inside)
+    by_component, sample, nearest = _kept_by(heap, inside, component, cyclic, nodes, storages)
+    members = _members(component, by_component)
+    oldest = _oldest_generation(heap)
+    groups: dict[Any, Garbage] = {}
+    # kinds of the objects in a component -> the group of those that are put into words
+    alike: dict[Any, Garbage | None] = {}
+    ranked = sorted(by_component, key=lambda label: -sum(storages[node].bytes for node in by_component[label]))
+    for number, label in enumerate(ranked):
+        stranded = bool(unfreed[members[label]].any())
+        kinds = _kinds(heap, members[label]), stranded
+        group = alike.get(kinds) if number >= MOST_CYCLES else None
+        if group is None and len(groups) < MOST_CYCLES:
+            group = _group(heap, inside, members[label], paths, stranded, nearest, groups, sample[label], held)
+            alike[kinds] = group
+        if group is None:
+            continue
+        fresh_here = [node for node in by_component[label] if node in fresh]
+        group.all_count += 1
+        group.all_storages += len(by_component[label])
+        group.all_bytes += sum(storages[node].bytes for node in by_component[label])
+        group.oldest = group.oldest or bool(oldest[members[label]].any())
+        group.count += bool(fresh_here)
+        group.storages += fresh_here
+    return sorted(groups.values(), key=lambda group: -group.all_bytes)
+
+
+def _group(
+    heap: Heap,
+    inside: Bools,
+    nodes: Sequence[int],
+    paths: Paths,
+    stranded: bool,
+    nearest: Mapping[int, int],
+    groups: dict[Any, Garbage],
+    sample: list[int],
+    held: bool,
+) -> Garbage | None:
+    """The group of a component, by the shape of its most telling cycle."""
+    cycle = shortest_cycle(heap, inside, nodes, stranded)
+    if cycle is None:
+        return None
+    ring = _ring(heap, cycle, paths, nearest)
+    route = generalise(ring.links)
+    known = groups.get((route.key, stranded))
+    if known is not None:
+        return known
+    holder = ""
+    if held:
+        way = paths.to(cycle[0])
+        holder = write(generalise(paths.links(way)).links) if way is not None else ""
+    state = "stranded" if stranded else "gc-pending"
+    group = Garbage(state, route, _closes(heap, cycle), sample, ring, held=held, holder=holder)
+    group.unpack_hook = next(
+        (
+            labels.describe(heap.objects[hook], Edge("unpack hook", ""))
+            for hook in heap.unpack_hooks
+            if any((node, hook) in heap.labels for node in cycle)
+        ),
+        None,
+    )
+    return groups.setdefault((route.key, stranded), group)
+
+
+def _kinds(heap: Heap, nodes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The types of some objects and how many there are of each."""
+    return tuple(sorted(collections.Counter(id(type(heap.objects[node])) for node in nodes).items()))
+
+
+def _kept_by(
+    heap: Heap, inside: Bools, component: Ints, cyclic: Bools, nodes: Sequence[int], storages: dict[int, Storage]
+) -> tuple[dict[int, list[int]], dict[int, list[int]], dict[int, int]]:
+    """Storages by the component that keeps them, the shortest way to one from each, and bytes by the nearest object."""
+    owner = _owners(heap, inside, cyclic)
     by_component: dict[int, list[int]] = defaultdict(list)
     sample: dict[int, list[int]] = {}
-    for node in lost:
+    nearest: dict[int, int] = defaultdict(int)
+    for node in nodes:
         path = owner(node)
         if path is not None:
             label = int(component[path[0]])
             by_component[label].append(node)
+            nearest[path[0]] += storages[node].bytes
             if label not in sample or len(path) < len(sample[label]):
                 sample[label] = path
-    seen_by_gc = _seen_by_gc(heap)
-    oldest = _oldest_generation(heap)
-    new = set(fresh)
-    groups: dict[Any, Garbage] = {}
-    members = _members(component, by_component)
-    for label in sorted(by_component, key=lambda c: -sum(storages[n].bytes for n in by_component[c]))[
-        :MOST_CYCLES
-    ]:
-        nodes = members[label]
-        stranded = bool(seen_by_gc[nodes].any())
-        route = shortest_cycle(heap, inside, nodes, paths, stranded)
-        if route is None:
-            continue
-        group = groups.setdefault(
-            (route[0].key, stranded),
-            Garbage("stranded" if stranded else "gc-pending", route[0], route[1], sample[label]),
-        )
-        fresh_here = [node for node in by_component[label] if node in new]
-        group.all_count += 1
-        group.all_bytes += sum(storages[node].bytes for node in by_component[label])
-        group.oldest = group.oldest or bool(oldest[nodes].any())
-        if fresh_here:
-            group.count += 1
-            group.storages += fresh_here
-    return [group for group in groups.values() if group.storages]
+    return by_component, sample, nearest
 
 
 def components(heap: Heap, edges: Bools) -> tuple[Ints, Bools]:
@@ -246,10 +362,8 @@ def _oldest_generation(heap: Heap) -> Bools:
     return old
 
 
-def shortest_cycle(
-    heap: Heap, edges: Bools, nodes: Sequence[int], paths: Paths, stranded: bool
-) -> tuple[Route, tuple[str, ...]] | None:
-    """The cycle of a component that is easiest to understand, and its references that gc does not see.
+def shortest_cycle(heap: Heap, edges: Bools, nodes: Sequence[int], stranded: bool) -> list[int] | None:
+    """The cycle of a component that is easiest to understand, its first node once more at the end.
 
     A stranded component may also have cycles that gc could free; the one to show runs through what gc does not see.
     """
@@ -259,15 +373,23 @@ def shortest_cycle(
         if best is None or len(cycle) < len(best):
             best = cycle
     if best is None:
-        return shortest_cycle(heap, edges, nodes, paths, False) if stranded else None
-    best = _rotated(heap, best)
-    links = [labels.describe(heap.objects[best[0]], Edge("cycle", ""))]
-    for position in range(1, len(best)):
-        before = best[position - 2] if position > 1 else best[-2]
-        edge = paths.edge(before, best[position - 1], best[position])
-        links.append(labels.describe(heap.objects[best[position]], edge))
-    hidden = tuple(heap.labels[pair] for pair in pairwise(best) if pair in heap.labels)
-    return generalise(links), hidden
+        return shortest_cycle(heap, edges, nodes, False) if stranded else None
+    return _rotated(heap, best)
+
+
+def _ring(heap: Heap, cycle: Sequence[int], paths: Paths, nearest: Mapping[int, int]) -> Ring:
+    links = [labels.describe(heap.objects[cycle[0]], Edge("cycle", ""))]
+    for position in range(1, len(cycle)):
+        before = cycle[position - 2] if position > 1 else cycle[-2]
+        edge = paths.edge(before, cycle[position - 1], cycle[position])
+        links.append(labels.describe(heap.objects[cycle[position]], edge))
+    hidden = tuple(pair in heap.labels for pair in pairwise(cycle))
+    return Ring(tuple(links), hidden, tuple(nearest.get(node, 0) for node in cycle[:-1]))
+
+
+def _closes(heap: Heap, cycle: Sequence[int]) -> tuple[str, ...]:
+    """The references of a cycle that gc does not see."""
+    return tuple(heap.labels[pair] for pair in pairwise(cycle) if pair in heap.labels)
 
 
 def _cycles(heap: Heap, nodes: Sequence[int], following: dict[int, list[int]]) -> Iterator[list[int]]:

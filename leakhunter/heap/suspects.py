@@ -87,6 +87,7 @@ class Suspect:
         bytes_per_step: Bytes that each step adds.
         held_count: How many are held in all.
         held_bytes: Their size in bytes.
+        held_storages: Of cycles, the storages that they keep.
         device: Where the memory is.
         container: Position in the route of the object that grows, -1 when none does.
         grew: Items added to it in the window, -1 when unknown.
@@ -94,6 +95,7 @@ class Suspect:
         stacks: Where they were allocated, most bytes first.
         made: Storages like these that were born in the steps of ``births``, freed ones included; 0 when not known.
         graph: The autograd graphs held, if any.
+        ring: The cycle that keeps it, if one does.
         sample: One of the survivors.
         hints: Facts for the catalogue, by name.
         rivals: Other paths to the same survivors.
@@ -107,6 +109,7 @@ class Suspect:
     bytes_per_step: float = 0.0
     held_count: int = 0
     held_bytes: int = 0
+    held_storages: int = 0
     device: str = "cpu"
     container: int = -1
     grew: int = -1
@@ -114,6 +117,7 @@ class Suspect:
     stacks: tuple[Stack, ...] = ()
     made: int = 0
     graph: Graph | None = None
+    ring: cycles.Ring | None = None
     sample: Sample = Sample("")
     hints: dict[str, Any] = field(default_factory=dict)
     rivals: tuple[Route, ...] = ()
@@ -666,10 +670,12 @@ class Diagnosis:
                     bytes_per_step=self._per_step(size),
                     held_count=cycle.all_count,
                     held_bytes=cycle.all_bytes,
+                    held_storages=cycle.all_storages,
                     device=self._device(members),
                     births=self._births(members),
                     stacks=self._stacks(members),
                     made=self._made(members),
+                    ring=cycle.ring,
                     sample=self._sample(cycle.sample),
                     hints={
                         **self._backward(members),

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leakhunter import source
-from leakhunter.findings import Evidence, Finding, Frame, Holder, Node
+from leakhunter.findings import Cycle, Evidence, Finding, Fix, Frame, Holder, Node
 from leakhunter.heap import paths
 from leakhunter.heap.labels import Link
 from leakhunter.heap.suspects import Suspect
 from leakhunter.origin import is_user_file, is_user_module, shorten
 from leakhunter.patterns import catalogue
 from leakhunter.patterns.case import Case, Pattern, open_case
+from leakhunter.patterns.ring import cycle_of
 from leakhunter.units import duration, size, three_digits
 
 # A suspect that explains less of the growth than this is not worth a finding.
@@ -175,6 +176,7 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
     if bound_of(case) is not None or is_library_business(case):
         severity = "note"
     rate, share = rate_of(suspect, growth, share)
+    fix = pattern.fix(case)
     holder = pattern.holder(case) if pattern.holder is not None else holder_of(case, growth)
     return Finding(
         pattern=pattern.id,
@@ -197,11 +199,21 @@ def accuse(case: Case, pattern: Pattern, growth: Growth, share: float) -> Findin
             graph_nodes=suspect.graph.nodes if suspect.graph else 0,
             saved_bytes=suspect.graph.saved_bytes if suspect.graph else 0,
         ),
-        fix=pattern.fix(case),
+        fix=fix,
+        cycle=cycle_in(case, pattern, fix),
         forecast=forecast(rate, growth, suspect.device) if severity != "note" else "",
         signature=signature(pattern, case, holder),
         statement=statement_of(case, pattern),
     )
+
+
+def cycle_in(case: Case, pattern: Pattern, fix: Fix) -> Cycle | None:
+    """The drawing of the cycle in a case."""
+    suspect = case.suspect
+    if suspect.ring is None:
+        return None
+    size, count = suspect.held_bytes, suspect.held_count
+    return cycle_of(suspect.ring, suspect.state, size, suspect.held_storages, count, pattern.id, pattern.name, fix)
 
 
 def rate_of(suspect: Suspect, growth: Growth, share: float) -> tuple[float, float]:

@@ -5,19 +5,25 @@ from leakhunter.patterns.case import Case, Pattern
 
 
 def recognise(case: Case) -> bool:
-    """A stranded cycle through hooks that C++ holds."""
-    return case.suspect.state == "stranded" and case.has_edge("hooks")
+    """A stranded cycle through hooks that C++ holds, or one that gc frees through the hooks of a leaf."""
+    of_leaf = case.suspect.state == "gc-pending" and case.has_text("._backward_hooks") and not case.holds("module")
+    return of_leaf or (case.suspect.state == "stranded" and case.has_edge("hooks"))
 
 
 def fix(case: Case) -> Fix:
     """Hold the owner weakly."""
-    owner = next((link.type for link in case.links if link.role in ("instance", "module")), "the owner")
+    owner = next((link.type for link in case.links if link.role in ("instance", "module")), "")
+    cells = [link.text.strip("[]") for link in case.links if link.edge == "closure" and link.role == "cell"]
+    if owner:
+        text = f"hold the owner weakly in the hook: bind weakref.ref(self) instead of self ({owner})"
+    elif cells:
+        text = f"let the hook use its own argument, or close over weakref.ref({cells[-1]}) instead of {cells[-1]}"
+    else:
+        text = "let the hook refer to its tensor through weakref.ref"
     return Fix(
-        f"hold the owner weakly in the hook: bind weakref.ref(self) instead of self ({owner}), or remove the hook "
-        f"with its "
-        "handle when it is no longer needed",
+        f"{text}, or remove the hook with its handle when it is no longer needed",
         "",
-        "gc.collect() cannot free this cycle: C++ holds the hooks",
+        "" if case.suspect.state == "gc-pending" else "gc.collect() cannot free this cycle: C++ holds the hooks",
     )
 
 

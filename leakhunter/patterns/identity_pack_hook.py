@@ -16,8 +16,9 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Pack a detached tensor."""
     name, file, line = case.suspect.hints["pack hook"]
+    example = f": {name.rsplit('.', 1)[-1]} = lambda t: t.detach()" if name else ""
     return Fix(
-        f"let the pack hook return t.detach(), not the tensor itself: {name.rsplit('.', 1)[-1]} = lambda t: t.detach()",
+        f"let the pack hook return t.detach(), not the tensor itself{example}",
         _diff(file, line),
         "unpack then gives a detached tensor, which is all that backward needs",
     )

@@ -8,7 +8,7 @@ from leakhunter.patterns.waiting_cycle import severity
 
 def recognise(case: Case) -> bool:
     """A gc-pending cycle through a module's dict of hooks."""
-    return case.suspect.state == "gc-pending" and case.has_text(*HOOKS)
+    return case.suspect.state == "gc-pending" and case.has_text(*HOOKS) and case.holds("module")
 
 
 def fix(case: Case) -> Fix:

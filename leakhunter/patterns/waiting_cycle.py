@@ -33,6 +33,9 @@ def fix(case: Case) -> Fix:
         text = f"let the functools.partial behind {edge} hold weakref.ref(object) instead of the object or its method"
     elif case.has_edge("self"):
         text = f"let {edge} hold a weakref.WeakMethod, or a function given the object, instead of a bound method"
+    elif case.has_edge("traceback"):
+        name = next((link.text for link in case.links if link.edge == "local"), case.path)
+        text = f"delete {name} once the error has been dealt with (del {name}): its traceback holds the frame it is in"
     elif alone:
         text = f"remove the self reference {edge}"
     else:
