@@ -24,7 +24,7 @@ from leakhunter.patterns.case import open_case
 from leakhunter.patterns.catalogue import CATALOGUE
 from leakhunter.patterns.conclude import Growth
 
-MACHINERY = ("case", "catalogue", "conclude")
+MACHINERY = ("case", "catalogue", "conclude", "ring")
 # Notes on an allocator are made of numbers, not of cases: test_allocator_notes.py.
 ALLOCATOR = {"allocator", "pool"} | {one.recognise.__module__.rpartition(".")[2] for one in allocator.PATTERNS}
 MODULES = [
@@ -161,7 +161,31 @@ EXAMPLES = {
     ),
     "hook_on_own_tensor": (
         cycle(link("cycle", "", "tensor"), some("dict", "._backward_hooks", "hooks"), state="stranded"),
-        cycle(link("cycle", "", "tensor"), some("dict", "._backward_hooks", "hooks"), state="gc-pending"),
+        cycle(link("cycle", "", "module"), some("dict", "._backward_hooks", "hooks"), state="gc-pending"),
+    ),
+    "node_metadata": (
+        cycle(
+            link("cycle", "", "tensor"),
+            link("grad_fn", ".grad_fn", "autograd node"),
+            some("dict", ".hooks", "hooks"),
+            link("key", "['origin']", "tensor"),
+            state="stranded",
+        ),
+        cycle(link("cycle", "", "tensor"), some("dict", ".hooks", "hooks"), FN, state="stranded"),
+    ),
+    "checkpointed_output": (
+        cycle(
+            link("cycle", "", "tensor"),
+            link("unpack hook", "", "function"),
+            link("attribute", ".frame", "instance", "_CheckpointFrame"),
+            state="stranded",
+        ),
+        cycle(
+            link("cycle", "", "tensor"),
+            link("unpack hook", "", "function"),
+            link("attribute", ".frame", "instance", "Frame"),
+            state="stranded",
+        ),
     ),
     "tensor_attribute": (
         cycle(

@@ -1,6 +1,7 @@
 """A hook of a tensor or of an autograd node that closes over the tensor or its owner."""
 
 from leakhunter.findings import Fix
+from leakhunter.patterns import waiting_cycle
 from leakhunter.patterns.case import Case, Pattern
 
 
@@ -27,10 +28,16 @@ def fix(case: Case) -> Fix:
     )
 
 
+def severity(case: Case) -> str:
+    """A leak where C++ holds the hooks; those of a leaf wait for gc."""
+    return "leak" if case.suspect.state == "stranded" else waiting_cycle.severity(case)
+
+
 PATTERN = Pattern(
     "LH813",
     "hook closes over its own tensor",
     "C++ holds the hook, the hook its closure, and the closure the tensor to which the hook belongs.",
     recognise,
     fix,
+    severity=severity,
 )
