@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHECK: pytest.StashKey[Check] = pytest.StashKey()
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 MARKER = (
-    "leakhunter(per_call=0, tensors=0, warmup=2, repeats=5, device='used', ignore={}, expect_leak='', "
+    "leakhunter(per_call=None, tensors=None, warmup=2, repeats=5, device='used', ignore={}, expect_leak='', "
     "cycles='tensors', fresh_fixtures=False): repeat the test, and fail it when memory grows with every call."
 )
 
@@ -185,7 +185,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         kind = check.settings.device.partition(":")[0]
         module = getattr(torch, kind, None)
         if module is None or not module.is_available():
-            pytest.skip(f"leakhunter: there is no {check.settings.device} here")
+            reason = f"leakhunter: there is no {check.settings.device} here"
+            raise pytest.skip.Exception(reason, _use_item_location=True)
 
 
 @pytest.hookimpl(wrapper=True)

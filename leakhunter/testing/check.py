@@ -149,7 +149,8 @@ class Check:
 
     def finish(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """After the fixtures are gone: what is left that was not there before, and whether it piles up."""
-        if self.unchecked or self._before is None or (self.inside is not None and self.inside.fails):
+        explained = self.inside is not None and self.inside.kind not in ("clean", "unmeasured", "inconclusive")
+        if self.unchecked or self._before is None or explained:
             return
         from leakhunter.testing.outcome import CLEAN, INCONCLUSIVE, UNMEASURED, Outcome
         from leakhunter.testing.readings import is_frozen, living, settle
@@ -165,6 +166,7 @@ class Check:
         cyclic = 0
         if left:
             _drop_instance(item)
+            left = living(self.settings.device).since(before)
             settle()
             remaining = living(self.settings.device).since(before)
             cyclic, left = len(left) - len(remaining), remaining

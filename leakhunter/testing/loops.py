@@ -10,7 +10,7 @@ from leakhunter.findings import Report
 from leakhunter.testing.decision import Track
 from leakhunter.testing.outcome import CLEAN, INCONCLUSIVE, LEAK, NOTED, UNMEASURED, Outcome
 from leakhunter.testing.readings import TENSOR_BYTES, TENSORS, living, settle
-from leakhunter.testing.repeats import OF_PYTEST
+from leakhunter.testing.repeats import accuses, of_test
 from leakhunter.testing.settings import Settings
 from leakhunter.watching import Watch, check, watch
 
@@ -48,9 +48,9 @@ class Loops:
         settle()
         left = living(device).since(before)
         self._blocks += 1
-        if len(left) > self._settings.tensors:
+        if len(left) > self._settings.most_tensors:
             tracks = (
-                Track(TENSORS, "tensors", (0, len(left)), self._settings.tensors),
+                Track(TENSORS, "tensors", (0, len(left)), self._settings.most_tensors),
                 Track(TENSOR_BYTES, "bytes", (0, sum(left.values()))),
             )
             self._dirty.append(Outcome(LEAK, "block", tracks))
@@ -73,12 +73,12 @@ class Loops:
         if self._dirty:
             return self._dirty[0]
         reports = self.reports
-        accusing = tuple(found for report in reports for found in report.open if self._accuses(found))
+        findings = tuple(of_test(found) for report in reports for found in report.findings if found.is_open)
+        accusing = tuple(found for found in findings if accuses(found, self._settings))
         if accusing:
             return Outcome(LEAK, "loop", findings=accusing)
-        notes = tuple(found for report in reports for found in report.findings if found.is_open)
-        if notes:
-            return Outcome(NOTED, "loop", findings=notes, reason="not counted as a leak")
+        if findings:
+            return Outcome(NOTED, "loop", findings=findings, reason="not counted as a leak")
         if not any(report.steps for report in reports):
             if self._blocks:
                 return Outcome(CLEAN, "loop")
@@ -86,8 +86,3 @@ class Loops:
         if all(report.notes and "too few steps" in report.notes[0] for report in reports):
             return Outcome(INCONCLUSIVE, "loop", reason=reports[-1].notes[0])
         return Outcome(CLEAN, "loop")
-
-    def _accuses(self, found: Any) -> bool:
-        if found.bytes_per_step and found.bytes_per_step <= self._settings.per_call:
-            return False
-        return OF_PYTEST.isdisjoint(node.type for node in found.holder.nodes)

@@ -22,6 +22,8 @@ PASSES = 5
 # Waits before a reading is taken again, in seconds: threads of the test may still be letting go.
 WAITS = (0.01, 0.05, 0.2)
 TENSORS, TENSOR_BYTES = "tensors", "tensor bytes"
+# Bytes of the objects that are most, by which an allowance in bytes is one in blocks.
+LEAST_BLOCK = 64
 # Growth per call, in bytes and in blocks, below which meters that are not exact show their own ups and downs.
 OF_BYTES, OF_BLOCKS = 256.0, 1.0
 
@@ -197,16 +199,16 @@ class Readings:
         settings, rows = self._settings, self._table[: self._count]
         columns = [tuple(row[position] for row in rows) for position in range(len(rows[0]))]
         found = [
-            Track(TENSORS, "tensors", columns[0], settings.tensors),
-            # A tensor that is allowed has a size.
-            Track(TENSOR_BYTES, "bytes", columns[1], settings.per_call if not settings.tensors else float("inf")),
+            Track(TENSORS, "tensors", columns[0], settings.most_tensors),
+            Track(TENSOR_BYTES, "bytes", columns[1], settings.most_bytes),
         ]
         for quantity, column in zip(self._quantities, columns[2:], strict=True):
             if not quantity.judged or not settings.watches(quantity.name):
                 continue
             exact = quantity.name.endswith(" allocated")
             floor = 0.0 if exact else OF_BYTES if quantity.unit == "bytes" else OF_BLOCKS
-            allowed = max(floor, settings.per_call) if quantity.unit == "bytes" else floor + settings.per_call / 64
+            most = settings.most_bytes
+            allowed = max(floor, most) if quantity.unit == "bytes" else floor + most / LEAST_BLOCK
             found.append(Track(quantity.name, quantity.unit, column, allowed, exact))
         return tuple(found)
 

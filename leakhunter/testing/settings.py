@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,8 +23,9 @@ class Settings:
     """How one test is checked.
 
     Attributes:
-        per_call: Bytes by which each call may grow, such as ``4096`` or ``"4 KiB"``.
-        tensors: Tensors by which each call may grow.
+        per_call: Bytes by which each call may grow, such as ``4096`` or ``"4 KiB"``. Where given, tensors are counted
+            only when ``tensors`` is given too.
+        tensors: Tensors by which each call may grow. Where given, bytes are counted only when ``per_call`` is too.
         warmup: Calls that are not judged, at least 1.
         repeats: Calls that are judged: 0, or at least 3.
         device: Whose memory is judged: ``"cpu"``, ``"cuda"``, ``"cuda:0"``, ``"all"``, or ``"used"`` for those that the
@@ -35,8 +37,8 @@ class Settings:
 
     """
 
-    per_call: int = 0
-    tensors: int = 0
+    per_call: int | None = None
+    tensors: int | None = None
     warmup: int = 2
     repeats: int = 5
     device: str = "used"
@@ -44,6 +46,16 @@ class Settings:
     expect_leak: str = ""
     cycles: str = "tensors"
     fresh_fixtures: bool = False
+
+    @property
+    def most_tensors(self) -> float:
+        """Tensors by which each call may grow."""
+        return self.tensors if self.tensors is not None else 0.0 if self.per_call is None else math.inf
+
+    @property
+    def most_bytes(self) -> float:
+        """Bytes by which each call may grow."""
+        return self.per_call if self.per_call is not None else 0.0 if self.tensors is None else math.inf
 
     def watches(self, quantity: str) -> bool:
         """Whether the growth of a meter's quantity is judged, by its name."""

@@ -98,7 +98,7 @@ def closing(tally: Tally) -> str:
 
 def summary(tally: Tally, verbosity: int) -> Iterator[str]:
     """The lines of the summary section, but for the texts of leaks and the closing line."""
-    for result in tally.of(INCONCLUSIVE, GONE):
+    for result in tally.of(INCONCLUSIVE):
         yield f"{result.nodeid}: {result.kind}: {result.line}"
     for result in tally.of(KNOWN, IGNORED, EXPECTED):
         yield f"{result.nodeid}: {result.kind}: {result.line}"
