@@ -60,7 +60,7 @@ class Run:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the command line and the ini file."""
-    group = parser.getgroup("leakhunter", "memory leaks (command line, then marker, then ini, then default)")
+    group = parser.getgroup("leakhunter", asked.GROUP)
     group.addoption(
         "--leakhunter", action="store_true", default=None, help="check every test for memory it leaves behind"
     )
@@ -307,7 +307,7 @@ def _count(run: Run, item: pytest.Item, check: Check) -> None:
         tally.unchecked[check.unchecked] += 1
         return
     outcomes = [outcome for outcome in (check.inside, check.after) if outcome is not None]
-    if check.measured:
+    if outcomes and outcomes[0].kind != "unmeasured":
         tally.measured += 1
     elif outcomes:
         tally.unchecked[outcomes[0].reason] += 1

@@ -50,12 +50,6 @@ class Check:
         self._frozen = False
         self._repeating = False
 
-    @property
-    def measured(self) -> bool:
-        """Whether any number was taken that says something."""
-        kinds = {outcome.kind for outcome in (self.inside, self.after) if outcome is not None}
-        return bool(kinds - {"unmeasured"})
-
     # ----------------------------------------------------------------------------------------------------------
     # the body
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from leakhunter.findings import Report
@@ -12,7 +12,17 @@ from leakhunter.testing.outcome import CLEAN, INCONCLUSIVE, LEAK, NOTED, UNMEASU
 from leakhunter.testing.readings import TENSOR_BYTES, TENSORS, living, settle
 from leakhunter.testing.repeats import accuses, of_test
 from leakhunter.testing.settings import Settings
+from leakhunter.units import size
 from leakhunter.watching import Watch, check, watch
+
+
+def _holders(storages: Collection[int]) -> tuple[str, ...]:
+    """The variables that keep storages alive, by the addresses of these."""
+    from leakhunter.heap.graph import captured
+    from leakhunter.heap.holders import largest
+
+    with captured() as heap:
+        return tuple(f"{held.path}: {size(held.bytes)}" for held in largest(heap, only=storages, most=3))
 
 
 class Loops:
@@ -53,7 +63,7 @@ class Loops:
                 Track(TENSORS, "tensors", (0, len(left)), self._settings.most_tensors),
                 Track(TENSOR_BYTES, "bytes", (0, sum(left.values()))),
             )
-            self._dirty.append(Outcome(LEAK, "block", tracks))
+            self._dirty.append(Outcome(LEAK, "block", tracks, holders=_holders(left)))
 
     @property
     def report(self) -> Report:

@@ -37,6 +37,7 @@ class Outcome:
         reason: Why the kind is what it is, in words.
         cyclic: Tensors per call that gc had to free from reference cycles.
         garbage: Objects per call that gc had to free.
+        holders: Who holds what no finding explains, in words.
 
     """
 
@@ -47,6 +48,7 @@ class Outcome:
     reason: str = ""
     cyclic: int = 0
     garbage: int = 0
+    holders: tuple[str, ...] = ()
 
     @property
     def fails(self) -> bool:
@@ -137,6 +139,9 @@ def amount(outcome: Outcome) -> str:
     repeats = f"{len(track.rises)} of {len(track.rises)} repeats"
     if count is not None and count.each is not None:
         number = int(count.each)
+        if outcome.question == "block":
+            kept = size(weight.each) if weight is not None and weight.each is not None else "unknown size"
+            return f"exactly {number:,} tensor{'s' * (number > 1)}{', together' * (number > 1)} of {kept}"
         tensors = f"exactly {number:,} tensor{'s' * (number > 1)}"
         if weight is not None and weight.each is not None:
             tensors += f" of {size(weight.each / number)}" if number == 1 else f", {size(weight.each)} in all,"
@@ -167,18 +172,18 @@ def full(outcome: Outcome, nodeid: str, place: tuple[str, int]) -> str:
         else:
             lines += text.finding(found).split("\n")[1:]
     if outcome.kind == LEAK and not outcome.findings:
-        lines.append("  held by    no object that Python or autograd shows")
-    option = "--leakhunter" if outcome.question == "outlived" else "--leakhunter-repeats 10"
-    if outcome.question != "loop":
-        lines.append(f"  reproduce  pytest {shlex.quote(nodeid)} {option}")
-    else:
-        lines.append(f"  reproduce  pytest {shlex.quote(nodeid)}")
+        holders = outcome.holders or ("no object that Python or autograd shows",)
+        lines += [f"  {'' if place else 'held by':11}{holder}" for place, holder in enumerate(holders)]
+    lines.append(f"  reproduce  pytest {shlex.quote(nodeid)}{_OPTIONS.get(outcome.question, '')}")
     return "\n".join(lines)
+
+
+_OPTIONS = {"outlived": " --leakhunter", "grew": " --leakhunter-repeats 10"}
 
 
 def table(outcome: Outcome) -> Iterator[str]:
     """What each repeat added."""
-    if not outcome.tracks:
+    if not outcome.tracks or outcome.question == "block":
         return
     rows = [("repeat", *(str(number + 1) for number in range(len(outcome.tracks[0].rises))), "allowed")]
     rows += [

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
+GROUP = "leakhunter: memory leaks (command line, then marker, then ini, then default)"
 CYCLES = ("tensors", "all", "off")
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -166,7 +167,7 @@ def read(name: str, value: object, where: str) -> Any:
 
 def add_options(parser: pytest.Parser) -> None:
     """The command line and ini forms of the settings."""
-    group = parser.getgroup("leakhunter", "memory leaks (command line, then marker, then ini, then default)")
+    group = parser.getgroup("leakhunter", GROUP)
     for name, words in HELP.items():
         option = f"--leakhunter-{name.replace('_', '-')}"
         if name == "fresh_fixtures":
