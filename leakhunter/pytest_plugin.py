@@ -7,7 +7,7 @@ with every run of it, is reported as ``leaked``.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,10 @@ class Run:
     baseline: Baseline | None = None
     tally: Tally | None = None
     remarks: list[str] = field(default_factory=list)
+
+    def knows(self, signatures: Collection[str]) -> bool:
+        """Whether leaks are known: by the baseline, or because the run writes them there."""
+        return self.updates or (self.baseline is not None and self.baseline.knows(signatures))
 
     def counted(self) -> Tally:
         """The tally, loaded when something is first counted."""
@@ -128,8 +132,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         from leakhunter.testing.check import Check
 
-        baseline = None if run.updates else run.baseline
-        item.stash[CHECK] = Check(asked.settings_of(item, run.command, run.ini), marked, baseline)
+        item.stash[CHECK] = Check(asked.settings_of(item, run.command, run.ini), marked, run.knows)
 
 
 @pytest.fixture
@@ -144,7 +147,7 @@ def leakhunter(request: pytest.FixtureRequest) -> Iterator[Loops]:
         from leakhunter.testing.check import Check
 
         run = request.config.stash[RUN]
-        check = item.stash[CHECK] = Check(asked.settings_of(item, run.command, run.ini), False, run.baseline)
+        check = item.stash[CHECK] = Check(asked.settings_of(item, run.command, run.ini), False, run.knows)
     check.loops = Loops(check.settings)
     with silent():
         yield check.loops

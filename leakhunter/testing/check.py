@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +15,6 @@ import pytest
 from leakhunter.testing.settings import Settings
 
 if TYPE_CHECKING:
-    from leakhunter.testing.baseline import Baseline
     from leakhunter.testing.loops import Loops
     from leakhunter.testing.outcome import Outcome
     from leakhunter.testing.readings import Living
@@ -28,14 +27,14 @@ class Check:
     Args:
         settings: How it is checked.
         marked: Whether its body is to be repeated.
-        baseline: Leaks that are known.
+        knows: Whether leaks with these signatures are known and do not fail.
 
     """
 
-    def __init__(self, settings: Settings, marked: bool, baseline: Baseline | None) -> None:
+    def __init__(self, settings: Settings, marked: bool, knows: Callable[[Collection[str]], bool]) -> None:
         self.settings = settings
         self.marked = marked
-        self.baseline = baseline
+        self.knows = knows
         self.loops: Loops | None = None
         # what the body or its loops showed, and what was there after the test
         self.inside: Outcome | None = None
@@ -122,8 +121,7 @@ class Check:
             return dataclasses.replace(outcome, kind=words.EXPECTED, reason=settings.expect_leak)
         if expects and outcome.kind in (words.CLEAN, words.NOTED):
             return dataclasses.replace(outcome, kind=words.GONE, reason=settings.expect_leak)
-        known = self.baseline is not None and self.baseline.knows(words.signatures(outcome, item.nodeid))
-        if outcome.kind == words.LEAK and known:
+        if outcome.kind == words.LEAK and self.knows(words.signatures(outcome, item.nodeid)):
             return dataclasses.replace(outcome, kind=words.KNOWN, reason="in the baseline")
         return outcome
 
