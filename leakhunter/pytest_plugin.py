@@ -164,7 +164,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if check is None:
         return (yield)
     run = item.config.stash[RUN]
-    check.begin(run.every and not check.marked and "leakhunter" not in getattr(item, "fixturenames", ()))
+    if run.every or check.marked:
+        # A loop that a test watches itself is long, and not run again.
+        check.begin(item, run.every and not check.marked and "leakhunter" not in getattr(item, "fixturenames", ()))
     done = yield
     try:
         check.finish(item, nextitem)

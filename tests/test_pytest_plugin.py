@@ -464,7 +464,7 @@ def test_clean(x):
 """
     )
     assert outcomes(result) == {"failed": 1, "passed": 1}
-    result.stdout.fnmatch_lines(["test_it.py:10: LH206 *, +* per step, held by test_it.KEPT[[]*[]]"])
+    result.stdout.fnmatch_lines(["test_it.py:11: LH206 *, +* per step, held by test_it.KEPT[[]*[]]"])
 
 
 def test_doctests_are_checked(run, pytester):

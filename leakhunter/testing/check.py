@@ -47,6 +47,7 @@ class Check:
         self.broken = 0
         self._before: Living | None = None
         self._frozen = False
+        self._globs: dict[str, Any] = {}
         self._repeating = False
 
     # ----------------------------------------------------------------------------------------------------------
@@ -128,7 +129,7 @@ class Check:
     # ----------------------------------------------------------------------------------------------------------
     # the test with its fixtures
 
-    def begin(self, frozen: bool) -> None:
+    def begin(self, item: pytest.Item, frozen: bool) -> None:
         """Before the fixtures are set up. ``frozen`` says whether readings must be quick."""
         from leakhunter.testing import readings
 
@@ -137,6 +138,9 @@ class Check:
         else:
             readings.thaw()
         self._frozen = frozen
+        if isinstance(item, pytest.DoctestItem):
+            # Doctest empties them after a run.
+            self._globs = dict(item.dtest.globs)
         self._before = readings.living(self.settings.device)
 
     def finish(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -184,7 +188,7 @@ class Check:
         try:
             with same_random_state(), contextlib.closing(iter(repeats)) as runs:
                 for _ in runs:
-                    failed = _run_again(item, sibling)
+                    failed = _run_again(item, sibling, self._globs)
                     if failed:
                         break
             item.session._setupstate.teardown_exact(nextitem)
@@ -200,20 +204,18 @@ class Check:
         return self._repeating
 
 
-def _run_again(item: pytest.Item, sibling: pytest.Item) -> str:
+def _run_again(item: pytest.Item, sibling: pytest.Item, globs: dict[str, Any]) -> str:
     """Run a test once more as if ``sibling`` came next, so that wider fixtures stay; why it failed, or nothing."""
     from _pytest.runner import runtestprotocol
 
     properties = len(item.user_properties)
-    globs = dict(item.dtest.globs) if isinstance(item, pytest.DoctestItem) else {}
+    if isinstance(item, pytest.DoctestItem):
+        item.dtest.globs.update(globs)
     try:
         reports = runtestprotocol(item, log=False, nextitem=sibling)
     finally:
         del item.user_properties[properties:], item._report_sections[:]
         _drop_instance(item)
-        if isinstance(item, pytest.DoctestItem):
-            # Doctest empties them after a run.
-            item.dtest.globs.update(globs)
     return next((f"{report.outcome} in its {report.when}" for report in reports if not report.passed), "")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Runs watched to find the holder; more of them when the first saw nothing.
 NAMING = (24, 60)
 # No more runs are begun for that after so many seconds.
-LONGEST = 120.0
+LONGEST = 60.0
 # What pytest writes down of a test and lets go of when it ends: not the test's own.
 OF_PYTEST = {
     "MonkeyPatch",
