@@ -313,7 +313,7 @@ def _count(run: Run, item: pytest.Item, check: Check) -> None:
         return
     outcomes = [outcome for outcome in (check.inside, check.after) if outcome is not None]
     if outcomes and outcomes[0].kind != "unmeasured":
-        tally.measured += 1
+        tally.checked.append(item.nodeid)
     elif outcomes:
         tally.unchecked[outcomes[0].reason] += 1
     cyclic = max((outcome.cyclic for outcome in outcomes), default=0)
@@ -343,10 +343,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         from leakhunter.testing import baseline
 
         known = run.baseline or baseline.Baseline({})
-        for entry in known.gone(tally.results):
+        for entry in known.gone(tally.results, tally.checked):
             run.remarks.append(f"gone from the baseline: {entry.leak} ({entry.signature})")
         if run.updates:
-            renewed = known.renewed(tally.results)
+            renewed = known.renewed(tally.results, tally.checked)
             baseline.write(run.baseline_file, renewed)
             run.remarks.append(f"baseline: {len(renewed.entries)} known leaks written to {run.baseline_file}")
     if run.reports:

@@ -33,22 +33,20 @@ class Baseline:
         """Whether all of a test's leaks are known."""
         return bool(signatures) and all(signature in self.entries for signature in signatures)
 
-    def gone(self, results: Iterable[Told]) -> list[Entry]:
+    def gone(self, results: Iterable[Told], checked: Collection[str]) -> list[Entry]:
         """Known leaks that were seen in none of their tests, though one of these was checked."""
-        checked = {result.nodeid for result in results}
         seen = {signature for result in results for signature in result.signatures}
         return [
             entry
             for entry in self.entries.values()
-            if entry.signature not in seen and not checked.isdisjoint(entry.tests)
+            if entry.signature not in seen and not set(checked).isdisjoint(entry.tests)
         ]
 
-    def renewed(self, results: list[Told]) -> Baseline:
+    def renewed(self, results: Iterable[Told], checked: Collection[str]) -> Baseline:
         """What the tests that were checked show now, and what is known of the others."""
-        checked = {result.nodeid for result in results}
-        kept = {}
+        again, kept = set(checked), {}
         for entry in self.entries.values():
-            others = tuple(test for test in entry.tests if test not in checked)
+            others = tuple(test for test in entry.tests if test not in again)
             if others:
                 kept[entry.signature] = replace(entry, tests=others)
         for result in results:

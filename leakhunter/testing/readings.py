@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import itertools
 import logging
 import random
 import sys
@@ -56,15 +57,13 @@ def living(device: str = "used") -> Living:
     from leakhunter.slots import TensorSlots
 
     found: dict[int, int] = {}
-    kinds: dict[type, bool] = {}
+    objects = gc.get_objects()
+    # By id, since a metaclass may have a hash of its own; and in C, since most objects are no tensors.
+    kinds = list(map(id, map(type, objects)))
+    by_id = dict(zip(kinds, map(type, objects), strict=True))
+    wanted = {key for key, kind in by_id.items() if slots.derives(kind, torch.Tensor)}
     with slots.unwatched():
-        for thing in gc.get_objects():
-            kind = type(thing)
-            is_tensor = kinds.get(kind)
-            if is_tensor is None:
-                is_tensor = kinds[kind] = slots.derives(kind, torch.Tensor)
-            if not is_tensor:
-                continue
+        for thing in itertools.compress(objects, map(wanted.__contains__, kinds)):
             try:
                 if device not in ("used", "all") and TensorSlots.device(thing).type != device.partition(":")[0]:
                     continue
@@ -101,20 +100,20 @@ def settle() -> int:
     return total
 
 
-_frozen_with: tuple[bool, ...] = ()
+# How many modules were loaded when gc's lists were last frozen, 0 when they are not.
+_frozen_with = 0
 
 
 def freeze() -> None:
     """Keep what lives now out of gc's lists, so that readings take microseconds, and count what is new only.
 
-    Done once, and once more when torch has come: a program's modules have many objects, its tests few.
+    Done once, and again when modules were loaded: these have many objects and stay, tests have few.
     """
     global _frozen_with
-    state = (True, "torch" in sys.modules)
-    if _frozen_with != state:
+    if _frozen_with != len(sys.modules):
         gc.collect()
         gc.freeze()
-        _frozen_with = state
+        _frozen_with = len(sys.modules)
 
 
 def thaw() -> None:
@@ -122,7 +121,7 @@ def thaw() -> None:
     global _frozen_with
     if _frozen_with:
         gc.unfreeze()
-        _frozen_with = ()
+        _frozen_with = 0
 
 
 def is_frozen() -> bool:

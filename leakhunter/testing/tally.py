@@ -36,7 +36,7 @@ class Tally:
 
     results: list[Told] = field(default_factory=list)
     # tests of which something was measured
-    measured: int = 0
+    checked: list[str] = field(default_factory=list)
     # how many passed without a check, by the reason
     unchecked: Counter[str] = field(default_factory=Counter)
     # tests of which gc had to free tensors, and how many
@@ -47,7 +47,7 @@ class Tally:
         """As the types that can be sent from a worker."""
         return {
             "results": [plain(result) for result in self.results],
-            "measured": self.measured,
+            "checked": self.checked,
             "unchecked": dict(self.unchecked),
             "cyclic": self.cyclic,
             "torch": self.torch,
@@ -56,7 +56,7 @@ class Tally:
     def add(self, data: Mapping[str, Any]) -> None:
         """Add what a worker sent."""
         self.results += [from_plain(result) for result in data["results"]]
-        self.measured += data["measured"]
+        self.checked += data["checked"]
         self.unchecked.update(data["unchecked"])
         self.cyclic.update(data["cyclic"])
         self.torch = self.torch or data["torch"]
@@ -65,7 +65,7 @@ class Tally:
     def nothing_measured(self) -> bool:
         """Whether checks were asked for and none could say anything."""
         passed = sum(count for reason, count in self.unchecked.items() if reason not in NOT_ASKED)
-        return not self.measured and passed > 0
+        return not self.checked and passed > 0
 
     def of(self, *kinds: str) -> list[Told]:
         """The results of these kinds."""
@@ -87,7 +87,7 @@ _WORDS = {
 
 def closing(tally: Tally) -> str:
     """The run in one line."""
-    words = [f"{tally.measured} checked"]
+    words = [f"{len(tally.checked)} checked"]
     for kind, word in _WORDS.items():
         count = len({result.nodeid for result in tally.of(kind)})
         if count:
@@ -139,7 +139,7 @@ def write_report(tally: Tally, wanted: ReportFile) -> str:
     environment = {"leakhunter": __version__, "python": platform.python_version(), "torch": tally.torch}
     environment |= {"platform": platform.platform(), "pytest": pytest.__version__}
     created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    watched = f"{tally.measured} tests"
+    watched = f"{len(tally.checked)} tests"
     report = reported([result for result in tally.results if result.kind != CLEAN], watched, environment, created)
     try:
         if wanted.format == "json":
