@@ -524,7 +524,7 @@ def test_a_leak_is_run_again_by_rerunfailures_and_counts_once(run):
 def test_random_order_changes_nothing(run):
     pytest.importorskip("pytest_randomly")
     for seed in ("1", "2"):
-        result = run(HEAD + LEAKS + CLEAN + OUTLIVES, "--leakhunter", "-p", f"randomly={seed}", plugins=["randomly"])
+        result = run(HEAD + LEAKS + CLEAN + OUTLIVES, "--leakhunter", f"--randomly-seed={seed}", plugins=["randomly"])
         assert outcomes(result) == {"failed": 1, "passed": 3, "leaked": 1}
 
 
