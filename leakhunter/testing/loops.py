@@ -29,6 +29,8 @@ class Loops:
     """The value of the fixture ``leakhunter``. The test fails when what it watched leaks."""
 
     def __init__(self, settings: Settings) -> None:
+        # Garbage of earlier tests would be freed in the middle of a loop, and hide what the loop adds.
+        settle()
         self._settings = settings
         self._watches: list[Watch] = []
         self._reports: list[Report] = []
