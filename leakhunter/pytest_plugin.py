@@ -165,11 +165,13 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return (yield)
     run = item.config.stash[RUN]
     if run.every or check.marked:
-        # A loop that a test watches itself is long, and not run again.
-        check.begin(item, run.every and not check.marked and "leakhunter" not in getattr(item, "fixturenames", ()))
+        # A loop that a test watches itself is long, and not run again; its holders are looked for in all that lives.
+        check.begin(item, "leakhunter" not in getattr(item, "fixturenames", ()))
     done = yield
     try:
         check.finish(item, nextitem)
+        if not run.every:
+            check.end()
     except Exception as error:
         run.remarks.append(
             f"{item.nodeid}: not checked after an error of leakhunter's own ({type(error).__name__}: {error})"

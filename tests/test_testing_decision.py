@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from leakhunter.testing.decision import Track, growing, grows
 from leakhunter.testing.outcome import LEAK, Outcome, amount, table
 from leakhunter.testing.readings import TENSOR_BYTES, TENSORS
+from leakhunter.testing.repeats import went_on
 
 
 def track(rises, allowed=0.0, exact=True, start=1000.0, name="tensors", unit="tensors"):
@@ -82,6 +83,13 @@ def test_one_repeat_that_adds_nothing_acquits(rises, position):
 @given(st.lists(st.integers(-(10**6), 10**6), max_size=30), st.integers(-(10**9), 10**9))
 def test_where_the_readings_start_does_not_matter(rises, start):
     assert grows(track(rises)) == grows(track(rises, start=float(start)))
+
+
+def test_tensors_that_stop_piling_up_are_not_accused_without_a_holder():
+    tracks = [track([2] * 5, name=TENSORS)]
+    assert went_on(tracks, added=48, runs=24)
+    assert not went_on(tracks, added=14, runs=24)
+    assert not went_on([], added=48, runs=24)
 
 
 def test_only_what_grows_is_told():

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NAMING = (24, 60)
 # No more runs are begun for that after so many seconds.
 LONGEST = 60.0
+# Part of the pace at which tensors must go on being added where nobody is found who holds them.
+WENT_ON = 0.75
 # What pytest writes down of a test and lets go of when it ends: not the test's own.
 OF_PYTEST = {
     "MonkeyPatch",
@@ -103,17 +105,18 @@ class Repeats:
                 for _ in watch:
                     yield from self._run()
                     if tracks:
-                        gc.collect()
+                        # What a run leaves is young.
+                        gc.collect(1)
                     if time.perf_counter() - began > LONGEST:
                         break
             report = watch.report
             settle()
             added = len(living(self._settings.device)) - before
-            self.outcome = self._judge(readings, tracks, report, added > report.steps * self._settings.most_tensors)
+            self.outcome = self._judge(readings, tracks, report, went_on(tracks, added, report.steps))
             if self.outcome.findings or self.outcome.kind == CLEAN or time.perf_counter() - began > LONGEST:
                 break
 
-    def _judge(self, readings: Readings, tracks: tuple[Track, ...], report: Report, went_on: bool) -> Outcome:
+    def _judge(self, readings: Readings, tracks: tuple[Track, ...], report: Report, still_grows: bool) -> Outcome:
         findings = tuple(of_test(found) for found in report.findings if found.is_open)
         if not tracks:
             findings = tuple(found for found in findings if found.evidence.state in ("gc-pending", "stranded"))
@@ -129,7 +132,7 @@ class Repeats:
             return self._made(readings, NOTED, tracks, findings, "not counted as a leak")
         if not tracks:
             return self._made(readings, CLEAN)
-        if went_on and any(track.name == TENSORS for track in tracks):
+        if still_grows:
             return self._made(readings, LEAK, tracks)
         return self._made(readings, INCONCLUSIVE, tracks, reason=f"no holder was found in {report.steps} more calls")
 
@@ -143,6 +146,12 @@ class Repeats:
     ) -> Outcome:
         cyclic, garbage = readings.cyclic[1:], readings.garbage[1:]
         return Outcome(kind, self._question, tracks, findings, reason, min(cyclic, default=0), min(garbage, default=0))
+
+
+def went_on(tracks: Sequence[Track], added: int, runs: int) -> bool:
+    """Whether so many runs have added tensors at the pace of the repeats: a cache of some size does not for long."""
+    paces = [min(track.rises) for track in tracks if track.name == TENSORS]
+    return bool(paces) and added >= WENT_ON * paces[0] * runs
 
 
 def accuses(found: Finding, settings: Settings) -> bool:
