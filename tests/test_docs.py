@@ -16,6 +16,7 @@ from leakhunter import findings
 from leakhunter.options import PREFIX, Options
 from leakhunter.patterns import allocator
 from leakhunter.patterns.catalogue import CATALOGUE
+from leakhunter.testing.settings import Settings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,7 +56,11 @@ def run(command: str, folder: pathlib.Path = ROOT) -> str:
 def test_a_snippet_runs(path, text, tmp_path):
     program = tmp_path / "snippet.py"
     program.write_text(CONTEXT + text, encoding="utf-8")
-    run(f"python {program}", tmp_path)
+    if "import pytest" in text:
+        plugin = "-p no:leakhunter -p leakhunter.pytest_plugin"
+        assert "failed" not in run(f"python -m pytest {plugin} {program}", tmp_path)
+    else:
+        run(f"python {program}", tmp_path)
 
 
 def masked(line: str) -> str:
@@ -129,6 +134,13 @@ def test_every_option_has_its_row_with_its_default():
         assert variable == f"`{PREFIX}{option.name.upper()}`"
         assert meaning
     assert not table
+
+
+def test_every_option_of_the_marker_has_its_row_with_its_default():
+    table = [(row[0].strip("`"), row[1].strip("`")) for row in rows("docs/pytest.md") if len(row) == 3]
+    fields = dataclasses.fields(Settings)
+    expected = [(field.name, repr(getattr(Settings(), field.name))) for field in fields]
+    assert [row for row in table if row[0] not in ("marker", "---")] == expected
 
 
 def test_every_key_of_the_report_is_documented():

@@ -13,7 +13,7 @@ HEAVY += ("lightning", "transformers", "ignite", "accelerate")
 
 # From left to right; none imports one that stands to its right.
 LAYERS = ["units", "origin", "slots", "findings", "options", "series", "growth", "meters", "probe", "heap"]
-LAYERS += ["source", "patterns", "hunt", "report", "watch"]
+LAYERS += ["source", "patterns", "hunt", "report", "watching", "testing", "pytest_plugin"]
 
 
 def test_importing_it_loads_no_heavy_library(run_python):
@@ -22,6 +22,27 @@ def test_importing_it_loads_no_heavy_library(run_python):
         f"print(sorted(set({HEAVY}) & set(sys.modules) - before))"
     )
     assert run_python(code).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("first", ["import leakhunter", "import leakhunter.options", "import leakhunter.findings"])
+def test_torch_is_loaded_when_something_is_watched_and_not_before(first, run_python):
+    asked = "print('torch' in sys.modules)"
+    code = f"{first}\nimport sys, leakhunter\n{asked}\nleakhunter.watch\n{asked}"
+    assert run_python(code).stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("first", ["leakhunter.watching", "leakhunter.hunt", "leakhunter.report.text", "leakhunter"])
+def test_the_public_names_are_the_same_whatever_was_imported_first(first, run_python):
+    code = (
+        f"import {first}\nimport leakhunter\nfrom leakhunter import *\n"
+        "print(watch is leakhunter.watch, callable(leakhunter.watch), sorted(set(leakhunter.__all__) - set(dir())))\n"
+        "print(set(leakhunter.__all__) <= set(dir(leakhunter)))"
+    )
+    assert run_python(code).stdout.split("\n")[:2] == ["True True []", "True"]
+
+
+def test_a_name_that_is_none_is_said_to_be_none(run_python):
+    assert "module 'leakhunter' has no attribute 'wach'" in run_python("import leakhunter; leakhunter.wach").stderr
 
 
 def test_a_healthy_loop_loads_none_either(run_python):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from leakhunter.findings import Held
 from leakhunter.heap import cycles, roots
 from leakhunter.heap.graph import Heap
@@ -12,12 +14,24 @@ MOST_STORAGES = 500
 UNREACHABLE = "nothing (a cycle that waits for gc, or that gc cannot free)"
 
 
-def largest(heap: Heap, device: str, most: int = 8) -> tuple[Held, ...]:
-    """The holders of the most bytes on a device, largest first."""
+def largest(heap: Heap, device: str = "", only: Collection[int] | None = None, most: int = 8) -> tuple[Held, ...]:
+    """The holders of the most bytes, largest first.
+
+    Args:
+        heap: What lives.
+        device: Where the bytes are, anywhere when empty.
+        only: The addresses of the storages that are meant, all when None.
+        most: How many holders are named.
+
+    """
     foreign = ~heap.ours[heap.sources]
     held = cycles.settle_hooks(heap, roots.outside(heap), foreign)
     paths = Paths(heap, held)
-    storages = [node for node in heap.storages.values() if heap.objects[node].device == device]
+    storages = [
+        node
+        for address, node in heap.storages.items()
+        if device in ("", heap.objects[node].device) and (only is None or address in only)
+    ]
     storages.sort(key=lambda node: -heap.objects[node].bytes)
     found: dict[str, tuple[int, int]] = {}
     for node in storages[:MOST_STORAGES]:
