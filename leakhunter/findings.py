@@ -146,6 +146,15 @@ class Cycle:
 
         return f"{drawing.summary(self)}\n{drawing.text(self)}"
 
+    def draw(self, path: str | os.PathLike[str]) -> None:
+        """Write a drawing: ``.svg``, ``.dot`` or ``.txt``, with Graphviz also ``.png`` and ``.pdf``.
+
+        Raises ``ValueError`` for other names, ``OSError`` when it cannot be written.
+        """
+        from leakhunter.report import drawing
+
+        drawing.write(self, path)
+
 
 @dataclass(frozen=True)
 class Finding:

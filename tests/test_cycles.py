@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextvars
 import functools
 import gc
+import html
 import re
+import shutil
 import threading
 import types
 import warnings
@@ -885,3 +887,26 @@ def test_more_cycles_than_are_put_into_words_are_all_counted():
         gc.enable()
         gc.collect()
     assert (found.count, found.bytes, found.state) == (count, count * BYTES, "gc-pending")
+
+
+@pytest.mark.parametrize("suffix", ["txt", "dot", "svg"])
+def test_a_cycle_is_drawn_into_a_file(suffix, drawn, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    drawn[0].draw(tmp_path / f"cycle.{suffix}")
+    written = (tmp_path / f"cycle.{suffix}").read_text(encoding="utf-8")
+    assert all(html.escape(node.name) in written or node.name in written for node in drawn[0].nodes)
+
+
+@pytest.mark.parametrize("name", ["cycle.png", "cycle.xyz", "cycle"])
+def test_what_cannot_be_drawn_is_said(name, drawn, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(ValueError, match=r"cannot be written .*: give a name that ends in \.svg"):
+        drawn[0].draw(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_graphviz_draws_it(drawn, tmp_path):
+    for cycle in drawn:
+        cycle.draw(tmp_path / "cycle.png")
+    assert (tmp_path / "cycle.png").read_bytes().startswith(b"\x89PNG")

@@ -304,7 +304,8 @@ def birth_statements(case: Case) -> Iterator[str]:
     """When and where survivors were born, how many like them were freed, and which part of backward made them."""
     suspect = case.suspect
     count = sum(born for _, born in suspect.births)
-    if count and case.site:
+    # Of graphs, nodes are counted.
+    if count and case.site and suspect.graph is None:
         steps = [step for step, _ in suspect.births]
         place = f"{shorten(case.site[0].file)}:{case.site[0].line}"
         freed = suspect.made - count

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import shutil
+import subprocess
 from collections.abc import Iterator
 
 from leakhunter.findings import Cycle, CycleEdge, CycleNode
 from leakhunter.report.svg import element, picture, shortened, words
 from leakhunter.report.text import printable
 from leakhunter.units import size
+
+# What Graphviz draws for us.
+DRAWN = (".svg", ".png", ".pdf")
 
 UNSEEN = "gc does not see it"
 
@@ -68,6 +75,28 @@ def _lines(node: CycleNode) -> Iterator[str]:
         yield node.location
     if node.bytes:
         yield size(node.bytes)
+
+
+def write(cycle: Cycle, path: str | os.PathLike[str]) -> None:
+    """Write the drawing of a cycle: ``.txt``, ``.dot``, or with Graphviz ``.svg``, ``.png`` and ``.pdf``.
+
+    Without Graphviz an ``.svg`` is drawn by ourselves. Raises ``ValueError`` for other names, and where Graphviz is
+    needed and not there.
+    """
+    target = pathlib.Path(path)
+    program = shutil.which("dot")
+    if target.suffix == ".txt":
+        target.write_text(f"{summary(cycle)}\n{text(cycle)}\n", encoding="utf-8")
+    elif target.suffix == ".dot":
+        target.write_text(dot(cycle), encoding="utf-8")
+    elif target.suffix in DRAWN and program is not None:
+        command = [program, f"-T{target.suffix[1:]}", "-o", os.fspath(target)]
+        subprocess.run(command, input=dot(cycle), text=True, encoding="utf-8", check=True)
+    elif target.suffix == ".svg":
+        target.write_text(svg(cycle), encoding="utf-8")
+    else:
+        reason = "Graphviz is not installed" if target.suffix in DRAWN else "that is no drawing"
+        raise ValueError(f"{target} cannot be written ({reason}): give a name that ends in .svg, .dot or .txt")
 
 
 def svg(cycle: Cycle) -> str:

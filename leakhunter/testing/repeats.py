@@ -127,6 +127,8 @@ class Repeats:
             findings = tuple(found for found in findings if found.evidence.state != "native")
         accusing = tuple(found for found in findings if accuses(found, self._settings))
         if accusing:
+            # What leads to a line of the test is told first.
+            accusing = tuple(sorted(accusing, key=lambda found: not found.location))
             return self._made(readings, LEAK, tracks, accusing)
         if findings:
             return self._made(readings, NOTED, tracks, findings, "not counted as a leak")
