@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import heapq
 import itertools
 import types
 from collections import defaultdict, deque
@@ -416,7 +417,7 @@ def _closes(heap: Heap, cycle: Sequence[int]) -> tuple[str, ...]:
 
 def _cycles(heap: Heap, nodes: Sequence[int], following: Mapping[int, list[int]]) -> Iterator[list[int]]:
     """The shortest cycle through each of the objects that a reader knows best."""
-    for start in sorted(nodes, key=lambda node: _preference(heap, node))[:TRIES]:
+    for start in heapq.nsmallest(TRIES, nodes, key=lambda node: _preference(heap, node)):
         way = _way(start, start, following)
         if way is not None:
             yield way
@@ -442,13 +443,22 @@ def _rotated(heap: Heap, cycle: list[int]) -> list[int]:
 
 
 def _preference(heap: Heap, node: int) -> tuple[int, int]:
-    """Which object of a cycle a reader knows best: one of a class of theirs, else of torch, else a container."""
+    """Which object of a cycle a reader knows best, the lowest first."""
     thing = heap.objects[node]
+    key = id(type(thing))
+    rank = heap.ranks.get(key)
+    if rank is None:
+        rank = heap.ranks[key] = _rank(thing)
+    return rank, node
+
+
+def _rank(thing: Any) -> int:
+    """By its type: one of a class of the user's, else of torch, else a container."""
     what = labels.role(thing)
     if what in ("instance", "module", "thread", "autograd function") and is_user_module(
         slots.type_module(type(thing))
     ):
-        return 0, node
+        return 0
     order = (
         "autograd function",
         "module",
@@ -459,7 +469,7 @@ def _preference(heap: Heap, node: int) -> tuple[int, int]:
         "generator",
         "frame",
     )
-    return (1 + order.index(what) if what in order else 20), node
+    return 1 + order.index(what) if what in order else 20
 
 
 def _way(start: int, end: int, following: Mapping[int, list[int]]) -> list[int] | None:

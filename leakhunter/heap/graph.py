@@ -71,6 +71,8 @@ class Heap:
     explained: dict[int, int] = field(default_factory=dict)
     # hooks that unpack what nodes saved -> how many saved values each unpacks
     unpack_hooks: dict[int, int] = field(default_factory=dict)
+    # id() of a type -> how well a reader knows objects of it, as far as was asked
+    ranks: dict[int, int] = field(default_factory=dict)
     # edges that gc itself does not follow start at this position in ``sources``
     hidden_from: int = 0
     remarks: list[str] = field(default_factory=list)
