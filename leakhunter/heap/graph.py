@@ -77,6 +77,8 @@ class Heap:
     hidden_from: int = 0
     remarks: list[str] = field(default_factory=list)
     _index: Any = None
+    # the first tracked object of each type
+    _first: Ints | None = None
     _extra: dict[int, int] = field(default_factory=dict)
     _new_edges: list[tuple[int, int]] = field(default_factory=list)
 
@@ -150,7 +152,10 @@ class Heap:
 
     def types(self) -> dict[int, type]:
         """The type of every tracked object, by its id()."""
-        return types_of(self.objects, self.type_ids)
+        if self._first is None:
+            # Positions, not the types, which the capture must not keep.
+            self._first = np.unique(self.type_ids, return_index=True)[1]
+        return types_of([self.objects[node] for node in self._first.tolist()], self.type_ids[self._first])
 
     def tracked_nodes(self, *kinds: type) -> list[int]:
         """Tracked nodes whose type is one of ``kinds`` or derives from one."""
