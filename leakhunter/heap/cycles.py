@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import collections
 import gc
+import heapq
+import itertools
 import types
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ MOST_CYCLES = 400
 # Start points tried for the shortest cycle of a component.
 TRIES = 6
 HIDDEN_TRIES = 60
+
+# From the nodes of a component to the references of each inside it.
+References = Callable[[Sequence[int]], dict[int, list[int]]]
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ def find(
         return []
     inside = edges & ~reached[heap.sources] & ~reached[heap.targets]
     lost = [node for node in storages if not reached[node]]
-    groups = _grouped(heap, inside, lost, set(fresh), paths, storages, _seen_by_gc(heap))
+    groups = _grouped(heap, inside, lost, set(fresh), paths, storages, _seen_by_gc(heap, reached))
     return [group for group in groups if group.storages]
 
 
@@ -216,8 +220,11 @@ def _grouped(
     """The cycles over ``inside`` that keep some storages. Those with a node of ``unfreed`` are stranded."""
     component, cyclic = components(heap, inside)
     by_component, sample, nearest = _kept_by(heap, inside, component, cyclic, nodes, storages)
+    if not by_component:
+        return []
     members = _members(component, by_component)
-    oldest = _oldest_generation(heap)
+    oldest = _oldest_generation(heap, itertools.chain.from_iterable(members.values()))
+    references = _references(heap, inside, component, cyclic)
     groups: dict[Any, Garbage] = {}
     # kinds of the objects in a component -> the group of those that are put into words
     alike: dict[Any, Garbage | None] = {}
@@ -227,7 +234,7 @@ def _grouped(
         kinds = _kinds(heap, members[label]), stranded
         group = alike.get(kinds) if number >= MOST_CYCLES else None
         if group is None and len(groups) < MOST_CYCLES:
-            group = _group(heap, inside, members[label], paths, stranded, nearest, groups, sample[label], held)
+            group = _group(heap, references, members[label], paths, stranded, nearest, groups, sample[label], held)
             alike[kinds] = group
         if group is None:
             continue
@@ -235,7 +242,7 @@ def _grouped(
         group.all_count += 1
         group.all_storages += len(by_component[label])
         group.all_bytes += sum(storages[node].bytes for node in by_component[label])
-        group.oldest = group.oldest or bool(oldest[members[label]].any())
+        group.oldest = group.oldest or not oldest.isdisjoint(members[label])
         group.count += bool(fresh_here)
         group.storages += fresh_here
     return sorted(groups.values(), key=lambda group: -group.all_bytes)
@@ -243,7 +250,7 @@ def _grouped(
 
 def _group(
     heap: Heap,
-    inside: Bools,
+    references: References,
     nodes: Sequence[int],
     paths: Paths,
     stranded: bool,
@@ -253,7 +260,7 @@ def _group(
     held: bool,
 ) -> Garbage | None:
     """The group of a component, by the shape of its most telling cycle."""
-    cycle = shortest_cycle(heap, inside, nodes, stranded)
+    cycle = shortest_cycle(heap, references(nodes), nodes, stranded)
     if cycle is None:
         return None
     ring = _ring(heap, cycle, paths, nearest)
@@ -342,38 +349,54 @@ def _members(component: Ints, wanted: Any) -> dict[int, list[int]]:
     return members
 
 
-def _seen_by_gc(heap: Heap) -> Bools:
-    """Nodes that gc takes for used: reached, over references that gc follows, from one it cannot account for."""
-    visible = ~heap.ours[heap.sources]
+def _references(heap: Heap, edges: Bools, component: Ints, cyclic: Bools) -> References:
+    """A function from all nodes of a component to their references inside it, which are sorted out once for all."""
+    # Of a heap few edges are left after the first line, so that all else costs next to nothing.
+    chosen = np.flatnonzero(edges & cyclic[heap.sources])
+    chosen = chosen[component[heap.sources[chosen]] == component[heap.targets[chosen]]]
+    chosen = chosen[np.argsort(heap.sources[chosen], kind="stable")]
+    sources, targets = heap.sources[chosen], heap.targets[chosen]
+
+    def following(nodes: Sequence[int]) -> dict[int, list[int]]:
+        starts = np.searchsorted(sources, nodes, "left").tolist()
+        ends = np.searchsorted(sources, nodes, "right").tolist()
+        return {node: targets[start:end].tolist() for node, start, end in zip(nodes, starts, ends, strict=True)}
+
+    return following
+
+
+def _seen_by_gc(heap: Heap, reached: Bools) -> Bools:
+    """Garbage that gc takes for used: reached, over references that gc follows, from some it cannot account for.
+
+    Nothing that is ``reached`` refers to garbage, so the search starts at garbage and stays there.
+    """
+    start = (heap.external > 0) & ~reached
+    if not start.any():
+        return start
+    visible = ~heap.ours[heap.sources] & ~reached[heap.sources]
     visible[heap.hidden_from :] = False
-    return reachable(heap, heap.external > 0, visible)
+    return reachable(heap, start, visible)
 
 
-def _oldest_generation(heap: Heap) -> Bools:
-    """Nodes that only a full collection looks at."""
-    old: Bools = np.zeros(heap.size, bool)
-    listed = gc.get_objects(generation=2)
-    ids = np.sort(np.fromiter(map(id, listed), np.int64, len(listed)))
-    del listed
-    mine = np.fromiter(map(id, heap.objects[: heap.tracked]), np.int64, heap.tracked)
-    if len(ids):
-        position = np.minimum(np.searchsorted(ids, mine), len(ids) - 1)
-        old[: heap.tracked] = ids[position] == mine
-    return old
+def _oldest_generation(heap: Heap, nodes: Iterable[int]) -> set[int]:
+    """Those of some nodes that only a full collection looks at."""
+    by_id = {id(heap.objects[node]): node for node in nodes if node < heap.tracked}
+    return {by_id[found] for found in set(by_id).intersection(map(id, gc.get_objects(generation=2)))}
 
 
-def shortest_cycle(heap: Heap, edges: Bools, nodes: Sequence[int], stranded: bool) -> list[int] | None:
+def shortest_cycle(
+    heap: Heap, following: Mapping[int, list[int]], nodes: Sequence[int], stranded: bool
+) -> list[int] | None:
     """The cycle of a component that is easiest to understand, its first node once more at the end.
 
     A stranded component may also have cycles that gc could free; the one to show runs through what gc does not see.
     """
-    following = _following(heap, edges, set(nodes))
     best: list[int] | None = None
     for cycle in _hidden_cycles(heap, nodes, following) if stranded else _cycles(heap, nodes, following):
         if best is None or len(cycle) < len(best):
             best = cycle
     if best is None:
-        return shortest_cycle(heap, edges, nodes, False) if stranded else None
+        return shortest_cycle(heap, following, nodes, False) if stranded else None
     return _rotated(heap, best)
 
 
@@ -383,24 +406,24 @@ def _ring(heap: Heap, cycle: Sequence[int], paths: Paths, nearest: Mapping[int, 
         before = cycle[position - 2] if position > 1 else cycle[-2]
         edge = paths.edge(before, cycle[position - 1], cycle[position])
         links.append(labels.describe(heap.objects[cycle[position]], edge))
-    hidden = tuple(pair in heap.labels for pair in pairwise(cycle))
+    hidden = tuple(pair in heap.labels for pair in itertools.pairwise(cycle))
     return Ring(tuple(links), hidden, tuple(nearest.get(node, 0) for node in cycle[:-1]))
 
 
 def _closes(heap: Heap, cycle: Sequence[int]) -> tuple[str, ...]:
     """The references of a cycle that gc does not see."""
-    return tuple(heap.labels[pair] for pair in pairwise(cycle) if pair in heap.labels)
+    return tuple(heap.labels[pair] for pair in itertools.pairwise(cycle) if pair in heap.labels)
 
 
-def _cycles(heap: Heap, nodes: Sequence[int], following: dict[int, list[int]]) -> Iterator[list[int]]:
+def _cycles(heap: Heap, nodes: Sequence[int], following: Mapping[int, list[int]]) -> Iterator[list[int]]:
     """The shortest cycle through each of the objects that a reader knows best."""
-    for start in sorted(nodes, key=lambda node: _preference(heap, node))[:TRIES]:
+    for start in heapq.nsmallest(TRIES, nodes, key=lambda node: _preference(heap, node)):
         way = _way(start, start, following)
         if way is not None:
             yield way
 
 
-def _hidden_cycles(heap: Heap, nodes: Sequence[int], following: dict[int, list[int]]) -> Iterator[list[int]]:
+def _hidden_cycles(heap: Heap, nodes: Sequence[int], following: Mapping[int, list[int]]) -> Iterator[list[int]]:
     """The shortest cycle through each of the references that gc does not see."""
     tried = 0
     for source in nodes:
@@ -419,24 +442,23 @@ def _rotated(heap: Heap, cycle: list[int]) -> list[int]:
     return [*ring[first:], *ring[:first], ring[first]]
 
 
-def _following(heap: Heap, edges: Bools, inside: set[int]) -> dict[int, list[int]]:
-    wanted = np.zeros(heap.size, bool)
-    wanted[list(inside)] = True
-    chosen = edges & wanted[heap.sources] & wanted[heap.targets]
-    following: dict[int, list[int]] = defaultdict(list)
-    for source, target in zip(heap.sources[chosen].tolist(), heap.targets[chosen].tolist(), strict=True):
-        following[source].append(target)
-    return following
-
-
 def _preference(heap: Heap, node: int) -> tuple[int, int]:
-    """Which object of a cycle a reader knows best: one of a class of theirs, else of torch, else a container."""
+    """Which object of a cycle a reader knows best, the lowest first."""
     thing = heap.objects[node]
+    key = id(type(thing))
+    rank = heap.ranks.get(key)
+    if rank is None:
+        rank = heap.ranks[key] = _rank(thing)
+    return rank, node
+
+
+def _rank(thing: Any) -> int:
+    """By its type: one of a class of the user's, else of torch, else a container."""
     what = labels.role(thing)
     if what in ("instance", "module", "thread", "autograd function") and is_user_module(
         slots.type_module(type(thing))
     ):
-        return 0, node
+        return 0
     order = (
         "autograd function",
         "module",
@@ -447,10 +469,10 @@ def _preference(heap: Heap, node: int) -> tuple[int, int]:
         "generator",
         "frame",
     )
-    return (1 + order.index(what) if what in order else 20), node
+    return 1 + order.index(what) if what in order else 20
 
 
-def _way(start: int, end: int, following: dict[int, list[int]]) -> list[int] | None:
+def _way(start: int, end: int, following: Mapping[int, list[int]]) -> list[int] | None:
     """The shortest way of at least one reference from ``start`` to ``end``, both included."""
     before: dict[int, int] = {}
     pending = deque([start])

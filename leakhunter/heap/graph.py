@@ -71,10 +71,14 @@ class Heap:
     explained: dict[int, int] = field(default_factory=dict)
     # hooks that unpack what nodes saved -> how many saved values each unpacks
     unpack_hooks: dict[int, int] = field(default_factory=dict)
+    # id() of a type -> how well a reader knows objects of it, as far as was asked
+    ranks: dict[int, int] = field(default_factory=dict)
     # edges that gc itself does not follow start at this position in ``sources``
     hidden_from: int = 0
     remarks: list[str] = field(default_factory=list)
     _index: Any = None
+    # the first tracked object of each type
+    _first: Ints | None = None
     _extra: dict[int, int] = field(default_factory=dict)
     _new_edges: list[tuple[int, int]] = field(default_factory=list)
 
@@ -148,7 +152,10 @@ class Heap:
 
     def types(self) -> dict[int, type]:
         """The type of every tracked object, by its id()."""
-        return types_of(self.objects, self.type_ids)
+        if self._first is None:
+            # Positions, not the types, which the capture must not keep.
+            self._first = np.unique(self.type_ids, return_index=True)[1]
+        return types_of([self.objects[node] for node in self._first.tolist()], self.type_ids[self._first])
 
     def tracked_nodes(self, *kinds: type) -> list[int]:
         """Tracked nodes whose type is one of ``kinds`` or derives from one."""
