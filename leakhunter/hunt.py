@@ -397,8 +397,8 @@ class Hunt:
     def _end_look(self) -> None:
         look, self._look = self._look, None
         if look is not None:
-            look.close()
             _probing.release()
+            look.close()
 
     def _at_peak(self, devices: Iterable[str]) -> None:
         in_use = self._in_use()
@@ -732,7 +732,6 @@ class Hunt:
 
     def finish(self) -> None:
         """After the last step: conclude a probe that has seen enough, look at open findings once more."""
-        self._end_look()
         probe = self._probe
         if probe is not None:
             if probe.census is not None and self.steps - probe.census.step > OF_AGE:
@@ -741,6 +740,8 @@ class Hunt:
                 self.abandon_probe()
         elif self._pursuits:
             self._follow(last=True)
+        # There is no step any more whose peak could be looked at.
+        self._end_look()
 
     def abandon_probe(self) -> None:
         """End a probe and let go of its evidence."""

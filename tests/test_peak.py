@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import leakhunter
+from leakhunter import hunt
 from leakhunter.probe.peak import Peak
 
 
-def steps(peak: Peak, use: list[int], readings: dict[str, float], count: int = 1) -> None:
+def go(peak: Peak, use: list[int], readings: dict[str, float], count: int = 1) -> None:
     for _ in range(count):
         for now in use:
             readings["cpu"] = now
@@ -20,10 +22,10 @@ def test_the_device_is_looked_at_once_at_the_operator_of_its_peak():
     readings: dict[str, float] = {}
     seen: list[tuple[list[str], float]] = []
     peak = Peak(lambda: readings, lambda devices: seen.append((list(devices), readings["cpu"])))
-    steps(peak, [3, 9, 4, 9, 1], readings, count=6)
+    go(peak, [3, 9, 4, 9, 1], readings, count=6)
     assert not seen
     assert peak.look_in_next_step()
-    steps(peak, [3, 9, 4, 9, 1], readings)
+    go(peak, [3, 9, 4, 9, 1], readings)
     assert seen == [(["cpu"], 9)]
 
 
@@ -44,15 +46,15 @@ def test_a_step_that_is_cut_short_is_not_looked_at():
     seen: list[object] = []
     readings: dict[str, float] = {}
     peak = Peak(lambda: readings, seen.append)
-    steps(peak, [1, 2, 3], readings, count=2)
+    go(peak, [1, 2, 3], readings, count=2)
     peak.look_in_next_step()
-    steps(peak, [1, 2], readings)
+    go(peak, [1, 2], readings)
     assert not seen
 
 
 def test_without_a_scanned_step_there_is_nothing_to_look_at():
     peak = Peak(dict, lambda devices: None)
-    steps(peak, [1, 2], {}, count=1)
+    go(peak, [1, 2], {}, count=1)
     assert not peak.look_in_next_step()
 
 
@@ -65,7 +67,7 @@ def test_a_step_of_many_operators_is_read_a_bounded_number_of_times():
         return {"cpu": 1.0}
 
     peak = Peak(read, lambda devices: None)
-    steps(peak, [1] * 10_000, {}, count=4)
+    go(peak, [1] * 10_000, {}, count=4)
     assert 60 <= count <= 70
 
 
@@ -87,3 +89,13 @@ def test_the_report_tells_activations_at_the_peak_and_none_at_the_quiet_point():
     assert quiet.categories.get(name, 0) < 512 * 256 * 4
     assert sum(peak.categories.values()) > sum(quiet.categories.values())
     assert "not in tensors" in peak.categories
+
+
+@pytest.mark.parametrize("steps", range(30, 38))
+def test_a_diagnosis_after_the_last_step_leaves_nothing_armed_and_nothing_locked(steps):
+    kept = []
+    # Of a loop whose length is not known.
+    for _ in leakhunter.watch(iter(range(steps))):
+        kept.append(torch.ones(10_000))
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    assert not hunt._probing.locked()

@@ -16,6 +16,8 @@ from leakhunter.report.thinning import thin
 
 # Microseconds of a step whose time is not known.
 STEP = 1000.0
+# Seconds: no step takes longer, and no product with a number of steps is infinite.
+LONGEST = 1e9
 # A process of its own beside those of torch.profiler, whichever process it was: their numbers end at 4,194,304.
 FIRST_PROCESS = 10_000_000
 STEPS_THREAD = 1
@@ -29,7 +31,7 @@ Event = dict[str, Any]
 def render(report: Report) -> str:
     """The trace, in microseconds from the begin of the first step."""
     seconds = report.seconds_per_step
-    trace = _Trace(report, seconds * 1e6 if seconds > 0 and math.isfinite(seconds * 1e6) else STEP)
+    trace = _Trace(report, seconds * 1e6 if 0 < seconds < LONGEST else STEP)
     events = sorted(trace.events(), key=lambda event: event.get("ts", -1.0))
     about = {"watched": printable(report.watched), "created": printable(report.created)}
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}, allow_nan=False) + "\n"
