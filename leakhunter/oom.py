@@ -86,4 +86,3 @@ def cause(requested: int, total: int, grown: float, unused: int) -> str:
     if unused >= 2 * requested and unused >= GROWN * total:
         return "fragmentation"
     return "one large request" if requested >= LARGE * total else "working set"
-

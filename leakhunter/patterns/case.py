@@ -88,6 +88,11 @@ class Case:
         return any(link.text in texts for link in self.links)
 
     @property
+    def cells(self) -> list[str]:
+        """The variables of closures that the path leads through."""
+        return [link.text.strip("[]") for link in self.links if link.edge == "closure" and link.role == "cell"]
+
+    @property
     def owner_text(self) -> str:
         """What is written before the last name: ``launcher`` of ``launcher._models[*]``."""
         position = self._named_position()

@@ -11,8 +11,7 @@ def recognise(case: Case) -> bool:
 
 def fix(case: Case) -> Fix:
     """Let the function not see it."""
-    cells = [link.text.strip("[]") for link in case.links if link.edge == "closure" and link.role == "cell"]
-    where = f" in {cells[-1]}" if cells else ""
+    where = f" in {case.cells[-1]}" if case.cells else ""
     return Fix(
         f"do not store the output{where} where the checkpointed function can see it; pass what it needs as arguments",
         "",

@@ -14,11 +14,11 @@ def recognise(case: Case) -> bool:
 def fix(case: Case) -> Fix:
     """Hold the owner weakly."""
     owner = next((link.type for link in case.links if link.role in ("instance", "module")), "")
-    cells = [link.text.strip("[]") for link in case.links if link.edge == "closure" and link.role == "cell"]
     if owner:
         text = f"hold the owner weakly in the hook: bind weakref.ref(self) instead of self ({owner})"
-    elif cells:
-        text = f"let the hook use its own argument, or close over weakref.ref({cells[-1]}) instead of {cells[-1]}"
+    elif case.cells:
+        name = case.cells[-1]
+        text = f"let the hook use its own argument, or close over weakref.ref({name}) instead of {name}"
     else:
         text = "let the hook refer to its tensor through weakref.ref"
     return Fix(
