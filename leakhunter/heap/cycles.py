@@ -168,12 +168,17 @@ def _hook_owner(heap: Heap, graph: Any, node: int, reached: Bools) -> int:
     return nearest
 
 
+def settled(heap: Heap) -> tuple[Bools, Bools, Bools]:
+    """Nodes held from outside, references that are not ours, and nodes that are reached, with hooks at their owners."""
+    outside = settle_hooks(heap, roots.outside(heap), ~heap.ours[heap.sources])
+    # Hooks that were given their owner are references more.
+    foreign = ~heap.ours[heap.sources]
+    return outside, foreign, reachable(heap, outside, foreign)
+
+
 def survey(heap: Heap) -> list[Garbage]:
     """All cycles that keep storages: garbage, and held ones that will wait for gc or be stranded one day."""
-    foreign = ~heap.ours[heap.sources]
-    outside = settle_hooks(heap, roots.outside(heap), foreign)
-    foreign = ~heap.ours[heap.sources]
-    reached = reachable(heap, outside, foreign)
+    outside, foreign, reached = settled(heap)
     paths = Paths(heap, outside)
     storages = {node: thing for node in heap.storages.values() if (thing := heap.objects[node]).bytes}
     lost = [node for node in storages if not reached[node]]

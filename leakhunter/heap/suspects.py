@@ -20,7 +20,7 @@ from leakhunter import slots
 from leakhunter.heap import cycles, labels, roots
 from leakhunter.heap.graph import Heap, Storage
 from leakhunter.heap.labels import Edge, Link
-from leakhunter.heap.paths import Paths, Route, generalise, key_of, reachable
+from leakhunter.heap.paths import Paths, Route, generalise, key_of
 from leakhunter.probe.census import CONTAINERS, Census, Marks, counters, ends, walkable
 from leakhunter.probe.cuda_history import MEM_POOL, Block
 from leakhunter.probe.dispatch import Birth, Births, Stack
@@ -169,10 +169,7 @@ class Diagnosis:
         self.clock = clock
         self.now = now
         self.window = max(1, now - census.step)
-        self.foreign = ~heap.ours[heap.sources]
-        self.held = cycles.settle_hooks(heap, roots.outside(heap), self.foreign)
-        self.foreign = ~heap.ours[heap.sources]
-        self.reached = reachable(heap, self.held, self.foreign)
+        self.held, self.foreign, self.reached = cycles.settled(heap)
         self.paths = Paths(heap, self.held)
         self.storages = {
             node: thing for node in heap.storages.values() if (thing := heap.objects[node]).bytes
